@@ -6,6 +6,8 @@
 #include "facula/op/call.h"
 #include "facula/run/traced.h"
 #include "graph.h"
+#include "open_trace.h"
+#include "program_call.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -19,6 +21,10 @@ struct ProgramObject {
 PyTypeObject* ProgramType;
 Program& program(PyObject* o) { return *reinterpret_cast<ProgramObject*>(o)->program; }
 run::Traced& traced(PyObject* o) { return program(o).traced(); }
+
+}  // namespace
+run::Traced& traced_of(PyObject* o) { return traced(o); }
+namespace {
 
 void program_dealloc(PyObject* o) {
   delete reinterpret_cast<ProgramObject*>(o)->program;
@@ -63,8 +69,12 @@ PyObject* program_run(PyObject* self, PyObject* list) {
     return wrap_list(results);
   });
 }
-PyObject* program_text(PyObject* self, PyObject*) {
-  return guarded([&] { return unicode(program(self).text()); });
+PyObject* program_text(PyObject* self, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    int lines = 0;
+    if (!PyArg_ParseTuple(args, "|p:text", &lines)) return nullptr;
+    return unicode(traced(self).text(lines));
+  });
 }
 PyObject* program_captured(PyObject* self, PyObject*) {
   return guarded([&] { return wrap_list(program(self).captured()); });
@@ -72,6 +82,16 @@ PyObject* program_captured(PyObject* self, PyObject*) {
 PyObject* program_inputs(PyObject* self, PyObject*) {
   auto& t = traced(self);
   return PyLong_FromSize_t(t.graph().inputs.size() - t.captured().size());
+}
+// trace_operand(number): a number of the function that is being traced as an input of its program.
+PyObject* trace_operand(PyObject*, PyObject* number) {
+  return guarded([&]() -> PyObject* {
+    Scalar value;
+    type_check(to_scalar(number, value), "trace_operand") << "expects a number";
+    auto* recording = graph::Recording::current();
+    runtime_check(recording, "trace_operand") << "is called while no function is traced";
+    return bind::wrap(recording->number(op::wrapped_number(value)));
+  });
 }
 PyObject* program_outputs(PyObject* self, PyObject*) {
   auto& t = traced(self);
@@ -109,6 +129,19 @@ PyObject* program_require(PyObject* self, PyObject* list) {
     Py_RETURN_NONE;
   });
 }
+// with_numbers(floats): the program with its numbers, the last inputs, fixed to these.
+PyObject* program_with_numbers(PyObject* self, PyObject* list) {
+  return guarded([&]() -> PyObject* {
+    PyRef all = checked(PySequence_Fast(list, "with_numbers expects a list"));
+    std::vector<Tensor> numbers;
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(all.get()); ++k) {
+      double x = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(all.get(), k));
+      if (PyErr_Occurred()) return nullptr;
+      numbers.push_back(op::wrapped_number(x));
+    }
+    return wrap(Program(traced(self).with_numbers(numbers)));
+  });
+}
 PyObject* program_save(PyObject* self, PyObject* args) {
   return guarded([&]() -> PyObject* {
     const char *path, *extra;
@@ -138,19 +171,20 @@ PyObject* load_program(PyObject*, PyObject* path) {
   });
 }
 
-PyMethodDef program_methods[] = {{"run", program_run, METH_O,
-                                  "run(tensors) -> tuple of the function's results."},
-                                 {"text", program_text, METH_NOARGS, "The graph, a line a call."},
-                                 {"captured", program_captured, METH_NOARGS,
-                                  "Tensors that the function read besides its inputs."},
-                                 {"report", program_report, METH_NOARGS,
-                                  "What runs: text, kind, calls, bytes allocated and held, of each step."},
-                                 {"require", program_require, METH_O,
-                                  "require(checks): the last results must be True; (exception, text) each."},
-                                 {"inputs", program_inputs, METH_NOARGS, "How many tensors it takes."},
-                                 {"outputs", program_outputs, METH_NOARGS, "How many results it has."},
-                                 {"save", program_save, METH_VARARGS, "save(path, extra)"},
-                                 {nullptr, nullptr, 0, nullptr}};
+PyMethodDef program_methods[] = {
+    {"run", program_run, METH_O, "run(tensors) -> tuple of the function's results."},
+    {"text", program_text, METH_VARARGS, "text(lines=False): the graph, a line a call."},
+    {"captured", program_captured, METH_NOARGS, "Tensors that the function read besides its inputs."},
+    {"report", program_report, METH_NOARGS,
+     "What runs: text, kind, calls, bytes allocated and held, of each step."},
+    {"require", program_require, METH_O,
+     "require(checks): the last results must be True; (exception, text) each."},
+    {"with_numbers", program_with_numbers, METH_O,
+     "with_numbers(floats) -> Program whose last inputs are fixed."},
+    {"inputs", program_inputs, METH_NOARGS, "How many tensors it takes."},
+    {"outputs", program_outputs, METH_NOARGS, "How many results it has."},
+    {"save", program_save, METH_VARARGS, "save(path, extra)"},
+    {nullptr, nullptr, 0, nullptr}};
 PyType_Slot program_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(program_dealloc)},
                                {Py_tp_methods, program_methods},
                                {0, nullptr}};
@@ -185,6 +219,7 @@ PyObject* leave_checkpoint(PyObject*, PyObject* outer) {
 
 PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                             "trace(function, tensors, name, dynamic) -> Program"},
+                           {"trace_operand", trace_operand, METH_O, "trace_operand(number) -> tensor"},
                            {"load_program", load_program, METH_O, "load_program(path) -> (Program, extra)"},
                            {"is_tracing", is_tracing, METH_NOARGS, "Is a function of users being traced?"},
                            {"in_traced_backward", in_traced_backward, METH_NOARGS,
@@ -210,6 +245,8 @@ void add_program(PyObject* module) {
   ProgramType = add_type(module, &program_spec);
   add_graph(module);
   add_functions(module, functions);
+  add_open_trace(module);
+  add_program_call(module);
 }
 
 }  // namespace facula::bind

@@ -7,6 +7,7 @@
 
 #include "facula/base/error.h"
 #include "facula/tensor/print.h"
+#include "open_trace.h"
 
 namespace facula::bind {
 
@@ -119,6 +120,7 @@ void set_python_error() noexcept {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(x)), x);
   } catch (const Error& e) {
     PyErr_SetString(python_type(e.type()), in_programs_names(e.what()).c_str());
+    describe_break(e);
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError, "not enough memory for this tensor");
   } catch (const std::exception& e) { PyErr_SetString(PyExc_RuntimeError, e.what()); } catch (...) {

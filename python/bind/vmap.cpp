@@ -4,6 +4,7 @@
 #include "facula/autograd/batch.h"
 #include "facula/autograd/forward.h"
 #include "facula/batch/level.h"
+#include "facula/graph/break.h"
 #include "facula/op/batched.h"
 #include "facula/run/autocast.h"
 #include "facula/tensor/observe.h"
@@ -216,7 +217,7 @@ void check_has_data(const Tensor& t, const char* what) {
   std::string_view w = what;
   if (!autograd::batch_level(t)) {
     if (!t.is_traced() && w != "bool" && w != "item") note_read(t);
-    supported_check(!t.is_traced(), what)
+    trace_check(!t.is_traced(), reads_elements, what)
         << "looks at the elements of a tensor, which a traced function has not yet"
         << (has_traced_integers(t)
                 ? hint("item() and tolist() give integers as sizes, which int() and range() can not take")

@@ -7,16 +7,17 @@ records its calls as a graph, and returns a :class:`Program`, whose calls are fu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import _C
 from .utils import _pytree
 from .utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Program", "load", "trace"]
+__all__ = ["Break", "Program", "load", "trace"]
 
 Tensor = _C.Tensor
 
@@ -61,7 +62,17 @@ class Memory(list):
         return "\n".join([*lines, f"a call takes {self.taken} bytes{block}"])
 
 
-class Program:
+class Break(NamedTuple):
+    """Why a call could not be recorded: the attribute ``trace_break`` of the exception."""
+
+    reason: str  # "reads_elements", "hooks", ...: the kinds of graph/break.h
+    operator: str  # as the user wrote it
+    message: str
+    line: str  # "file.py:12 blocks.0", or "" if it is unknown
+    fix: str
+
+
+class Program(_C.ProgramBase):
     """A traced function: called with tensors like those it was traced with, it returns the function's
     results, with gradients, and writes what the function writes (inputs, captured tensors, buffers of
     modules).
@@ -69,38 +80,44 @@ class Program:
     Created by :func:`trace`. ``print(program)`` shows its graph.
     """
 
-    def __init__(self, native: Any, example: Any, results: Any, assumed: list[tuple]) -> None:
+    def __init__(self, native: Any, example: Any, results: Any, trace: _Trace | None = None) -> None:
         self._native = native
-        self._assumed = assumed
         self._checks: list[tuple] = []  # exception class and text of each check of elements
-        self._example = example  # (args, kwargs), with _TENSOR for tensors
-        self._results = results  # a tree whose leaves are numbers of results, or constants
+        self._example = example  # (args, kwargs), with an _Input for each tensor
+        self._results = results  # a tree whose leaves are results, or constants
+        self._readers = tuple(trace.readers) if trace else ()
         args, kwargs = example
         plain = not kwargs and all(x is _TENSOR for x in args)
-        # the number of arguments if all of them are tensors, else -1
-        self._plain = len(args) if plain else -1
+        template: Any = None  # what C can build: one result, or a tuple of them
+        if _is_plain_result(results):
+            template = results.number
+        elif type(results) is tuple and all(map(_is_plain_result, results)):
+            template = tuple(x.number for x in results)
+        self._prepare(
+            native,
+            len(args) if plain else -1,
+            template,
+            trace.assumptions if trace else [],
+            self._readers,
+            tuple(trace.effects) if trace else (),
+            self._call,
+        )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for what, read, value in self._assumed:
-            if not _equal(now := read(), value):
-                raise ValueError(
-                    f"the program was traced when {what} was {value!r}, and it is {now!r} now: numbers are "
-                    "part of a program\n"
-                    "  hint: give it as a tensor of one element, which is read at each call, or trace again"
-                )
-        plain = len(args) == self._plain and not kwargs and all(isinstance(x, Tensor) for x in args)
-        outputs = self._native.run(args if plain else self._tensors(args, kwargs))
-        results = self._results
-        if isinstance(results, _Result):
-            return outputs[results.number]
-        if type(results) is tuple and all(isinstance(x, _Result) for x in results):
-            return tuple([outputs[x.number] for x in results])
-        return tree_map(lambda x: outputs[x.number] if isinstance(x, _Result) else x, results)
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = self._run(self._tensors(args, kwargs))
+
+        def result_of(x: Any) -> Any:
+            if not isinstance(x, _Result):
+                return x
+            result = outputs[x.number]
+            return result if x.kind is None else result.as_subclass(x.kind)
+
+        return tree_map(result_of, self._results)
 
     def _tensors(self, args: tuple, kwargs: dict) -> list[Tensor]:
         leaves, traced = tree_leaves((args, kwargs)), tree_leaves(self._example)
         same = len(leaves) == len(traced) and all(
-            isinstance(g, Tensor) if t is _TENSOR else not isinstance(g, Tensor) and _equal(g, t)
+            _kind_of(g) is t.kind if isinstance(t, _Input) else not isinstance(g, Tensor) and _equal(g, t)
             for g, t in zip(leaves, traced)
         )
         if not same:
@@ -108,7 +125,7 @@ class Program:
                 "what is no tensor is part of a program: it was traced with "
                 f"{_shown(self._example)}, and is called with {_shown(_without_tensors((args, kwargs)))}"
             )
-        return [g for g, t in zip(leaves, traced) if t is _TENSOR]
+        return [g for g, t in zip(leaves, traced) if isinstance(t, _Input)]
 
     @property
     def captured(self) -> tuple[Tensor, ...]:
@@ -151,8 +168,9 @@ class Program:
         calls, and the present values of the tensors that it captured.
 
         Assumptions about Python objects (options of optimizers, modes of modules) are not saved: a loaded
-        program does what it did when it was traced. Captured tensors become separate leaves, and require
-        gradients if they were leaves that did. Raises NotImplementedError for arguments and results that
+        program does what it did when it was traced, with the learning rates of now. Captured tensors
+        become separate leaves, and require gradients if they were leaves that did. Raises
+        NotImplementedError for arguments and results that
         a file cannot contain: containers other than tuples, lists, dicts and registered ones
         (``utils._pytree``), objects.
 
@@ -162,29 +180,59 @@ class Program:
         tensor(6.)
         """
         extra = {"arguments": _written(self._example), "results": _written(self._results)}
-        self._native.save(os.fspath(path), json.dumps(extra))
+        native = self._native
+        if self._readers:
+            native = native.with_numbers([float(read()) for read in self._readers])
+        native.save(os.fspath(path), json.dumps(extra))
+
+    def text(self, lines: bool = False) -> str:
+        """Returns the graph; with ``lines``, each call with the line of the user's program."""
+        return self._native.text(lines)
 
     def __repr__(self) -> str:
-        return self._native.text()
+        return self.text()
 
 
 class _Result:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, kind: type | None = None) -> None:
         self.number = number
+        self.kind = kind  # the subclass of Tensor, or None
 
 
 class _Input:
     """Stands for a tensor among the arguments."""
 
+    def __init__(self, kind: type | None = None) -> None:
+        self.kind = kind  # the subclass of Tensor, or None
+
     def __repr__(self) -> str:
-        return "Tensor"
+        return "Tensor" if self.kind is None else self.kind.__name__
 
 
 _TENSOR = _Input()
 
 
+def _kind_of(x: Any) -> type | None:
+    """Returns the subclass of a tensor, None for a plain tensor or a parameter; False for other objects."""
+    if not isinstance(x, Tensor):
+        return False  # type: ignore[return-value]
+    from .nn import Parameter
+
+    return None if type(x) in (Tensor, Parameter) else type(x)
+
+
+def _is_plain_result(x: Any) -> bool:
+    return isinstance(x, _Result) and x.kind is None
+
+
 def _without_tensors(tree: Any) -> Any:
-    return tree_map(lambda x: _TENSOR if isinstance(x, Tensor) else x, tree)
+    def stand_in(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        kind = _kind_of(x)
+        return _TENSOR if kind is None else _Input(kind)
+
+    return tree_map(stand_in, tree)
 
 
 def _shown(example: Any) -> str:
@@ -196,19 +244,178 @@ class _Trace:
     """The properties of a traced function besides its calls."""
 
     def __init__(self) -> None:
-        self.assumed: list[tuple] = []  # (description, function that reads it, its value)
+        # (kind, description, object, key, value) each: see python/bind/program_call.cpp
+        self.assumptions: list[tuple] = []
         self.checks: list[tuple] = []  # (tensor of one bool, exception class, its text)
         self.counted: list[Tensor] = []  # step counters of optimizers
+        self.readers: list[Callable[[], float]] = []  # of numbers that are operands
+        self.numbers: dict[Any, Tensor] = {}  # these operands, by who has them
+        self.effects: list[
+            Callable[[], Any]
+        ] = []  # what each call does to Python objects, behind the program
+        self.changed: set[Any] = set()  # whose numbers an effect changes
+        self.modules: dict[int, Any] = {}  # that were called, by identity
+        self.attributes: dict[int, dict] = {}  # their attributes when they were first called
 
+    # Whether the program repeats the calls of the function, and not what Python does: True for trace().
+    repeats_calls_alone = True
+
+    def assume(self, what: str, read: Callable[[], Any]) -> None:
+        self.assumptions.append(("called", what, read, None, read()))
+
+    def assume_item(self, what: str, of: Any, key: Any) -> None:
+        self.assumptions.append(("item", what, of, key, of[key]))
+
+    def assume_length(self, what: str, of: Any) -> None:
+        self.assumptions.append(("length", what, of, None, len(of)))
+
+    def operand(self, what: str, key: Any, read: Callable[[], float]) -> Any:
+        """Returns a number that is read at each call; ``key`` tells whose it is."""
+        self.check_unchanged(what, key[0])
+        if key not in self.numbers:
+            self.numbers[key] = _C.trace_operand(float(read()))
+            self.readers.append(read)
+        return self.numbers[key]
+
+    def check_unchanged(self, what: str, whose: Any) -> None:
+        if whose in self.changed:
+            raise _broken(
+                "python",
+                what,
+                "is read after a schedule has changed it, in one traced function",
+                "let the function end with the scheduler's step()",
+            )
+
+    def defer(self, whose: Any, effect: Callable[[], Any]) -> bool:
+        """Makes each call of the program end with ``effect()``, which changes numbers of ``whose``."""
+        self.changed.add(whose)
+        self.effects.append(effect)
+        return True
+
+    # ---- modules
+
+    def watch(self, module: Any, *_: Any) -> None:
+        """Notes that a module was called."""
+        if id(module) not in self.modules:
+            self.modules[id(module)] = module
+            self.attributes[id(module)] = dict(module.__dict__)
+
+    def watch_tree(self, x: Any) -> None:
+        from .nn import Module
+
+        if isinstance(x, Module):
+            for module in x.modules():
+                self.watch(module)
+
+    def assume_modules(self) -> None:
+        """Assumes what the modules contain that were called: parameters, buffers, modules, hooks, numbers."""
+        for module in self.modules.values():
+            name = type(module).__name__
+            content = module.__dict__
+            before = self.attributes[id(module)]
+            for kind in ("_parameters", "_buffers", "_modules"):
+                for key in content.get(kind, ()):
+                    self.assume_item(f"{key} of {name}", content[kind], key)
+            for kind in _HOOKS:
+                if (hooks := content.get(kind)) is not None:
+                    self.assume_length(f"the number of {kind[1:]} of {name}", hooks)
+                    for key in hooks:
+                        self.assume_item(f"one of the {kind[1:]} of {name}", hooks, key)
+            for key, value in content.items():
+                if type(value) in _NUMBERS and before.get(key, content) == value:
+                    self.assume_item(f"{key} of {name}", content, key)
+
+    def assume_function(self, f: Callable) -> None:
+        """Assumes the numbers and modules that the code of ``f`` reads from outside of it."""
+        if getattr(f, "__self__", None) is not None:
+            self.watch_tree(f.__self__)
+        self.watch_tree(f)
+        f = getattr(f, "__func__", f)
+        code = getattr(f, "__code__", None)
+        if code is None:
+            return
+        for name, cell in zip(code.co_freevars, f.__closure__ or ()):
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue
+            self.watch_tree(value)
+            if type(value) in _NUMBERS or isinstance(value, Tensor):
+                self.assumptions.append(("cell", name, cell, None, value))
+        for name in code.co_names:
+            if name in f.__globals__:
+                value = f.__globals__[name]
+                self.watch_tree(value)
+                if type(value) in _NUMBERS or isinstance(value, Tensor):
+                    self.assume_item(name, f.__globals__, name)
+
+    def drop_changed(self) -> None:
+        """Drops assumptions about what the function itself has changed: each call would change it."""
+
+        def holds(kind: str, of: Any, key: Any, value: Any) -> bool:
+            if kind == "cell":
+                return of.cell_contents is value
+            if kind == "length":
+                return len(of) == value
+            present = key in of if isinstance(of, dict) else key < len(of)
+            return kind != "item" or (present and of[key] is value)
+
+        self.assumptions = [a for a in self.assumptions if a[0] == "called" or holds(a[0], *a[2:])]
+
+
+_NUMBERS = (bool, int, float, complex, str, type(None))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 _traces: list[_Trace] = []  # active traces, the innermost last
+
+
+def _broken(reason: str, operator: str, message: str, fix: str) -> Exception:
+    e = NotImplementedError(f"{operator}: {message}\n  hint: {fix}")
+    e.trace_break = Break(reason, operator, message, _C.current_line(), fix)  # type: ignore[attr-defined]
+    return e
 
 
 def assume(what: str, read: Callable[[], Any]) -> None:
     """While a function is traced: makes its program raise if ``read()`` returns another value when it is
     called.
     """
-    _traces[-1].assumed.append((what, read, read()))
+    if _traces:
+        _traces[-1].assume(what, read)
+
+
+def assume_items(what: str, of: Any, keys: Iterable | None = None) -> None:
+    """The same for items of a dict or list; by default for all of them, and for their number."""
+    if not _traces:
+        return
+    if keys is None:
+        _traces[-1].assume_length(f"the number of {what}", of)
+        keys = of.keys() if isinstance(of, dict) else range(len(of))
+    for key in keys:
+        _traces[-1].assume_item(what, of, key)
+
+
+def operand(what: str, key: Any, read: Callable[[], float]) -> Any:
+    """While a function is traced: returns a number that its program reads at each call, as a tensor."""
+    return _traces[-1].operand(what, key, read) if _traces else read()
+
+
+def check_unchanged(what: str, whose: Any) -> None:
+    """While a function is traced: refuses to read a number of ``whose`` behind an effect that changes it."""
+    if _traces:
+        _traces[-1].check_unchanged(what, whose)
+
+
+def defer(whose: Any, effect: Callable[[], Any]) -> bool:
+    """While a function is traced, returns True and makes its program call ``effect()`` at the end of each
+    call; else returns False.
+    """
+    return bool(_traces) and _C.is_tracing() and _traces[-1].defer(whose, effect)
+
+
+def refuse(reason: str, operator: str, message: str, fix: str) -> None:
+    """While a function is traced whose program will not repeat what Python does: raises a break."""
+    if _traces and _traces[-1].repeats_calls_alone:
+        raise _broken(reason, operator, message, fix)
 
 
 def counted() -> list[Tensor]:
@@ -251,16 +458,16 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
 
     ``f`` may be an entire training step: ``zero_grad()``, ``backward()``, ``autograd.grad()`` and the
     steps of optimizers become part of the program, which sets ``.grad`` as ``f`` does, and its results
-    have no history. Options of optimizers are numbers, which are fixed, but a learning rate that is a
-    tensor is read at each call. States of optimizers are created when ``f`` is traced, if they do not
-    exist.
+    have no history. Options of optimizers are numbers, which are fixed, but learning rates are read at
+    each call, and ``step()`` of a schedule is called at the end of each call. States of optimizers are
+    created when ``f`` is traced, if they do not exist.
 
     Selections by masks (``x[mask]``, ``nonzero``, ``unique``) have a size that is known when the program
     runs; Python cannot branch on it.
 
     Raises RuntimeError or NotImplementedError for operations that a graph cannot represent: calls that
-    read elements (``item()``, ``if tensor:``), branches on such sizes, hooks.
-    (``item()``, ``if tensor:``), branches on such sizes, hooks.
+    read elements (``item()``, ``if tensor:``), branches on such sizes. The attribute ``trace_break`` of these
+    exceptions is a :class:`Break`.
 
     >>> def f(x, y):
     ...     return (x * y).sum()
@@ -283,34 +490,67 @@ def traced_by(
     """
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     tree: Any = None
+    left = _Trace()
 
     def run(inputs: tuple) -> list:
         nonlocal tree
         it = iter(inputs)
-        a, k = tree_map(lambda x: next(it) if isinstance(x, Tensor) else x, (args, kwargs))
+        a, k = tree_map(lambda x: _stand_in(next(it), x) if isinstance(x, Tensor) else x, (args, kwargs))
         results: list[Tensor] = []
 
         def numbered(x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return x
             results.append(x)
-            return _Result(len(results) - 1)
+            return _Result(len(results) - 1, _kind_of(x))
 
         tree = tree_map(numbered, f(*a, **k))
         return results + [valid for valid, _, _ in left.checks]
 
     name = getattr(f, "__name__", type(f).__name__).strip("<>")
-    left = _Trace()
+    left.assume_function(f)
     _traces.append(left)
     try:
-        native = record(run, tensors, name if name.isidentifier() else "program")
+        with _watched_modules(left):
+            native = record(run, tensors, name if name.isidentifier() else "program")
     finally:
         _traces.pop()
+    left.drop_changed()
+    left.assume_modules()
     checks = [(kind, text) for _, kind, text in left.checks]
     native.require(checks)
-    program = Program(native, _without_tensors((args, kwargs)), tree, left.assumed)
+    program = Program(native, _without_tensors((args, kwargs)), tree, left)
     program._checks = checks
     return program
+
+
+def _stand_in(handle: Tensor, example: Tensor) -> Tensor:
+    """Returns the handle that stands for an argument, as an object of its class."""
+    kind = _kind_of(example)
+    if kind is None:
+        return handle
+    if any("__torch_dispatch__" in c.__dict__ for c in kind.__mro__ if c not in Tensor.__mro__):
+        raise _broken(
+            "mode",
+            kind.__name__,
+            "is a class with __torch_dispatch__, whose objects a trace does not see",
+            "trace with the tensors that it is made of",
+        )
+    same = handle.as_subclass(kind)
+    same.__dict__.update(example.__dict__)
+    return same
+
+
+@contextlib.contextmanager
+def _watched_modules(trace: _Trace) -> Iterator[None]:
+    """Lets the trace see each module that is called."""
+    from .nn.modules.module import register_module_forward_pre_hook
+
+    handle = register_module_forward_pre_hook(trace.watch)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def load(path: str | os.PathLike) -> Program:
@@ -320,7 +560,7 @@ def load(path: str | os.PathLike) -> Program:
     native, extra = _C.load_program(os.fspath(path))
     if not extra:  # saved from C++, with tensors as arguments and results
         arguments: Any = ((_TENSOR,) * native.inputs(), {})
-        return Program(native, arguments, tuple(_Result(k) for k in range(native.outputs())), [])
+        return Program(native, arguments, tuple(_Result(k) for k in range(native.outputs())))
     try:
         trees = json.loads(extra)
         arguments, results = _read(trees["arguments"]), _read(trees["results"])
@@ -332,7 +572,7 @@ def load(path: str | os.PathLike) -> Program:
             raise ValueError("arguments or results of another number")
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise RuntimeError(f"load: {os.fspath(path)} is damaged: {e}") from None
-    return Program(native, arguments, results, [])
+    return Program(native, arguments, results)
 
 
 # ---- trees as JSON: plain values directly, all others as {kind: ...}
@@ -353,7 +593,9 @@ def _written(x: Any) -> Any:
         return {"dict": [[_written(k), _written(v)] for k, v in x.items()]}
     if isinstance(x, (_C.dtype, _C.device)):
         return {type(x).__name__: str(x).rpartition(".")[2]}
-    if x is _TENSOR:
+    if isinstance(x, (_Input, _Result)) and x.kind is not None:
+        raise NotImplementedError(f"save: a {_name_of(x.kind)} among the arguments or results")
+    if isinstance(x, _Input):
         return {"tensor": None}
     if isinstance(x, _Result):
         return {"tensor": x.number}

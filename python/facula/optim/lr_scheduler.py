@@ -7,6 +7,7 @@ rate at the beginning.
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from bisect import bisect_right
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .. import _C
+from ..program import defer, refuse
 from .optimizer import Optimizer
 
 Tensor = _C.Tensor
@@ -63,11 +65,36 @@ def copy_of(lr: Any) -> Any:
     return lr.clone() if isinstance(lr, Tensor) else lr
 
 
+def _deferred(step: Callable) -> Callable:
+    """Makes the program of a traced function call the step behind its own work: it computes with numbers."""
+
+    @functools.wraps(step)
+    def f(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _C.is_tracing() and not getattr(self, "_is_initial", False):
+            if any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
+                refuse(
+                    "reads_elements",
+                    f"{type(self).__name__}.step",
+                    "reads an element of a tensor, which is not computed yet",
+                    "call it outside of the traced function",
+                )
+            if defer(self.optimizer, lambda: f(self, *args, **kwargs)):
+                return
+        step(self, *args, **kwargs)
+
+    return f
+
+
 class LRScheduler:
     """Base: subclasses define ``get_lr``, which returns the rates of all groups at ``last_epoch``."""
 
     _get_lr_called_within_step = False
     _is_initial = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _deferred(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -159,6 +186,7 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
+LRScheduler.step = _deferred(LRScheduler.step)  # type: ignore[method-assign]
 _LRScheduler = LRScheduler
 
 

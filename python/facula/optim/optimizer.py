@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from .. import _C
 from .._queries import typename
-from ..program import assume
+from ..program import assume_items, check_unchanged, operand, refuse
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 Tensor = _C.Tensor
@@ -90,13 +90,16 @@ def _with_hooks(step: Callable) -> Callable:
         # a wrapper of another optimizer, whose step calls the hooks
         if "_step_pre_hooks" not in self.__dict__:
             return step(self, *args, **kwargs)
-        if _C.is_tracing():
+        traced = _C.is_tracing()
+        if traced:
             self._check_traced()
         for hook in [*_global_pre_hooks.values(), *self._step_pre_hooks.values()]:
             changed = hook(self, (self, *args), kwargs)
             if changed is not None:
                 (_, *args), kwargs = changed  # type: ignore[assignment]
-        if _C.profile_enabled():
+        if traced:
+            result = self._step_traced(step, args, kwargs)
+        elif _C.profile_enabled():
             from ..autograd.profiler import record_function
 
             with record_function(f"Optimizer.step#{type(self).__name__}.step"):
@@ -271,16 +274,45 @@ class Optimizer:
                 "  hint: trace what computes the gradients, and step outside; Adam, AdamW, SGD and others "
                 "that step by one operator can be traced"
             )
-        assume(f"the states of {name}", lambda: id(self.state))
-        for k in range(len(self.param_groups)):
-            for option, value in self.param_groups[k].items():
+        hooks = (_global_pre_hooks, self._step_pre_hooks, self._step_post_hooks, _global_post_hooks)
+        if any(hooks):
+            refuse(
+                "hooks",
+                f"{name}.step",
+                "has step hooks, which a program would not call again",
+                "do the work of the hooks in the traced function",
+            )
+        for of in hooks:
+            assume_items(f"the step hooks of {name}", of)
+        assume_items(f"the states of {name}", self.__dict__, ("state",))
+        assume_items(f"the groups of {name}", self.__dict__, ("param_groups",))
+        assume_items(f"the groups of {name}", self.param_groups)
+        for group in self.param_groups:
+            assume_items(f"the parameters of {name}", group["params"])
+            for option, value in group.items():
                 if isinstance(value, Tensor):  # its elements may change between calls
-                    assume(
-                        f"the tensor for {option} of {name}",
-                        lambda k=k, o=option: id(self.param_groups[k][o]),
-                    )
-                elif option != "params":
-                    assume(f"{option} of {name}", lambda k=k, o=option: self.param_groups[k][o])
+                    check_unchanged(f"{option} of {name}", self)
+                if option != "params" and not self._is_operand(option, value):
+                    assume_items(f"{option} of {name}", group, (option,))
+
+    @staticmethod
+    def _is_operand(option: str, value: Any) -> bool:
+        """Returns whether a traced step reads the option at each call."""
+        return option == "lr" and type(value) in (int, float)
+
+    def _step_traced(self, step: Callable, args: Any, kwargs: Any) -> Any:
+        """Calls ``step`` with learning rates that the program reads at each call."""
+        name, own = type(self).__name__, [dict(group) for group in self.param_groups]
+        try:
+            for k, group in enumerate(self.param_groups):
+                for option, value in own[k].items():
+                    if self._is_operand(option, value):
+                        read = lambda g=group, o=option: g[o]  # noqa: E731
+                        group[option] = operand(f"{option} of {name}", (self, k, option), read)
+            return step(self, *args, **kwargs)
+        finally:
+            for group, before in zip(self.param_groups, own):
+                group.update({o: x for o, x in before.items() if self._is_operand(o, x)})
 
     def _loss_of(self, closure: Callable[[], Any] | None) -> Any:
         if closure is None:

@@ -44,6 +44,20 @@ Tensor copy_of(const Tensor& g, const Dims& strides) {
 
 }  // namespace
 
+uint64_t hooks_digest(const Tensor& leaf) {
+  auto* m = meta_of(leaf);
+  if (!m || !m->accumulator) return 0;
+  auto& sums = static_cast<const Accumulator&>(*m->accumulator);
+  uint64_t digest = 0;
+  auto add = [&](auto& hooks) {
+    for (auto& h : hooks) digest = digest * 1000003 + uint64_t(h.id) + 1;
+  };
+  add(sums.pre_hooks);
+  add(sums.post_hooks);
+  add(sums.after);
+  return digest;
+}
+
 Accumulator::Accumulator(const Tensor& leaf) : Node(1), leaf_(leaf.impl()) {
   results.push_back({Dims(leaf.sizes()), leaf.dtype(), leaf.device()});
   sequence_ = UINT64_MAX;  // as early as possible: the gradient's memory is freed

@@ -33,6 +33,9 @@ class Accumulator final : public Node, public detail::Recycled<Accumulator> {
   TensorImpl* leaf_;
 };
 
+// A number for the set of hooks of a leaf, 0 if it has none: equal as long as none is added or removed.
+uint64_t hooks_digest(const Tensor& leaf);
+
 // The dtype of a leaf's gradient, its own unless it was set; none: any.
 std::optional<DType> grad_dtype(const Tensor& leaf);
 void set_grad_dtype(const Tensor& leaf, std::optional<DType> dtype);

@@ -22,6 +22,7 @@ constinit FACULA_FAST_THREAD_LOCAL Tracing* tracing = nullptr;
 Node& node_for_hooks(const Tensor& t, int& result) {
   user_check(t.requires_grad(), "register_hook")
       << "cannot register a hook on a tensor that doesn't require gradient";
+  if (t.is_traced() && tracing) return *tracing->hooks_of(t);
   Edge e = edge_of(t);
   result = e.input;
   return *e.node;
@@ -75,14 +76,22 @@ void set_requires_grad(const Tensor& t, bool value) {
       << "only Tensors of floating point and complex dtype can require gradients, not " << t.dtype();
   runtime_check(!value || !t.impl()->inference || inference_enabled(), "requires_grad_")
       << "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.";
+  if (tracing && t.is_traced()) [[unlikely]]
+    tracing->becomes_leaf(t);
   t.impl()->requires_grad = value;
 }
 
-bool is_leaf(const Tensor& t) { return batch_level(t) ? is_leaf(physical(t)) : !node_of(t); }
+bool is_leaf(const Tensor& t) {
+  if (tracing && t.is_traced()) [[unlikely]]
+    return tracing->is_leaf(t);
+  return batch_level(t) ? is_leaf(physical(t)) : !node_of(t);
+}
 
 void retain_grad(const Tensor& t) {
   runtime_check(t.requires_grad(), "retain_grad")
       << "can't retain_grad on Tensor that has requires_grad=False";
+  if (tracing && t.is_traced()) [[unlikely]]
+    return tracing->retain_grad(t);
   auto node = node_of(t);
   if (!node) return;
   Meta& m = ensure_meta(t);
@@ -93,7 +102,7 @@ void retain_grad(const Tensor& t) {
 
 bool retains_grad(const Tensor& t) {
   Meta* m = meta_of(t);
-  return m && m->retained && m->node;
+  return m && m->retained && (m->node || t.is_traced());
 }
 
 Tensor detach(const Tensor& t) { return t.is_traced() ? invoke("detach", {t}) : t.detached(); }

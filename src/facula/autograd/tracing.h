@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "facula/tensor/tensor.h"
+#include "facula/autograd/node.h"
 
 namespace facula::autograd {
 
@@ -47,6 +47,13 @@ class Tracing {
   // Sums gradients into the slots of the leaves that were read so far, or of `inputs` alone.
   virtual void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
                         std::span<const Tensor> inputs, bool create_graph) = 0;
+
+  // The hooks of a traced tensor, and its retained gradient: a node that has nothing else.
+  virtual Ref<Node> hooks_of(const Tensor& t) = 0;
+  virtual void retain_grad(const Tensor& t) = 0;
+  // Whether a traced tensor is a leaf; and before it becomes one that requires gradients.
+  virtual bool is_leaf(const Tensor& t) const = 0;
+  virtual void becomes_leaf(const Tensor& t) = 0;
 
   // `result` is computed, where eager gives a view of the memory of `of` (conj()): neither may be written from here on.
   virtual void computes_view(const Tensor& result, const Tensor& of) = 0;

@@ -34,7 +34,7 @@ class TracedVjp final : public op::Vjp {
   Tensor result(int k) const override {
     if (read_results.size() <= size_t(k)) read_results.resize(size_t(k) + 1);
     read_results[size_t(k)] = true;
-    return results_[size_t(k)];
+    return reader ? reader(-1, k, results_[size_t(k)]) : results_[size_t(k)];
   }
   bool needs(op::ParameterName arg, int item) const override {
     auto slot = size_t(call_.tensor_slot(arg, item));
@@ -42,12 +42,14 @@ class TracedVjp final : public op::Vjp {
   }
   const op::Call& call() const override { return call_; }
   mutable std::vector<bool> read_operands, read_results;
+  // May replace what is read: an operand, by slot, or a result, by number.
+  std::function<Tensor(int slot, int result, Tensor)> reader;
 
  private:
   Tensor read(int slot, Tensor t) const {
     if (read_operands.size() <= size_t(slot)) read_operands.resize(size_t(slot) + 1);
     read_operands[size_t(slot)] = true;
-    return t;
+    return reader && t.defined() ? reader(slot, -1, std::move(t)) : t;
   }
   op::Call call_;
   std::vector<Tensor> results_, grads_;
@@ -85,33 +87,60 @@ void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active) {
   }
 }
 
+// Adds the gradients of the operands of n to `grads`.
+static void pass_back(const Node& n, const std::vector<bool>& active, std::vector<Tensor>& grads,
+                      BackwardObserver& observer) {
+  std::vector<Tensor> incoming;
+  bool any = false;
+  for (size_t k = 0; k < n.results.size(); ++k) {
+    auto* r = n.results[k];  // it may be active as a leaf, behind a call that carries no gradient
+    bool carries = active[size_t(r->id)] && carries_gradient(*n.op, k, r->tensor.dtype());
+    incoming.push_back(carries ? grads[size_t(r->id)] : Tensor());
+    any = any || incoming.back().defined();
+  }
+  auto read = operands(n);
+  autograd::Flags wanted;
+  for (auto* v : read) wanted.push_back(v && active[size_t(v->id)]);
+  if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
+  op::Args args = n.args.clone();
+  args.each_tensor([&](size_t, Tensor& t) {
+    if (t.defined()) t = observer.tensor(value_of(t));
+  });
+  std::vector<Tensor> results;
+  for (auto* r : n.results) results.push_back(observer.tensor(r));
+  TracedVjp v(*n.op, args.values(), results, incoming, wanted);
+  v.reader = [&](int slot, int result, Tensor t) {
+    return observer.read(n, result >= 0 ? n.results[size_t(result)] : read[size_t(slot)], std::move(t));
+  };
+  auto out = autograd::gradient(*n.op, v);
+  for (size_t s = 0; s < read.size() && s < out.size(); ++s)
+    if (wanted[s] && out[s].defined())
+      accumulate(grads[size_t(read[s]->id)], fitted(out[s], read[s]->tensor));
+}
+
 void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
-                    const std::function<Tensor(Value*)>& tensor) {
+                    BackwardObserver& observer) {
   for (size_t i = nodes; i-- > 0;) {
     auto& n = *g.nodes[i];  // the node does not move when calls append nodes
-    std::vector<Tensor> incoming;
-    bool any = false;
-    for (auto* r : n.results) {
-      incoming.push_back(active[size_t(r->id)] ? grads[size_t(r->id)] : Tensor());
-      any = any || incoming.back().defined();
-    }
-    auto read = operands(n);
-    autograd::Flags wanted;
-    for (auto* v : read) wanted.push_back(v && active[size_t(v->id)]);
-    if (!any || std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
-    op::Args args = n.args.clone();
-    args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined()) t = tensor(value_of(t));
-    });
-    std::vector<Tensor> results;
-    for (auto* r : n.results) results.push_back(tensor(r));
-    TracedVjp v(*n.op, args.values(), results, incoming, wanted);
-    auto out = autograd::gradient(*n.op, v);
-    for (size_t s = 0; s < read.size() && s < out.size(); ++s)
-      if (wanted[s] && out[s].defined())
-        accumulate(grads[size_t(read[s]->id)], fitted(out[s], read[s]->tensor));
+    observer.before(n);
+    pass_back(n, active, grads, observer);
+    observer.after(n);
   }
 }
+
+namespace {
+
+// Represents values by tensors, and does nothing else.
+class Represented final : public BackwardObserver {
+ public:
+  explicit Represented(const std::function<Tensor(const Value*)>& f) : of_(f) {}
+  Tensor tensor(Value* v) override { return of_(v); }
+
+ private:
+  const std::function<Tensor(const Value*)>& of_;
+};
+
+}  // namespace
 
 Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
   Joint joint;
@@ -142,7 +171,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
         KeepRules keep;  // for gradients of this gradient
         std::unordered_map<const Value*, Tensor> at;
         for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = arguments[i];
-        auto value = [&](const Value* v) {
+        const std::function<Tensor(const Value*)> value = [&](const Value* v) {
           return !v ? Tensor() : v->constant.defined() ? v->constant : at.at(v);
         };
         for (auto& n : forward.nodes) {
@@ -159,7 +188,8 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
         for (size_t k = 0; k < joint.tangent_of.size(); ++k)
           accumulate(grads[size_t(forward.outputs[size_t(joint.tangent_of[k])]->id)],
                      arguments[forward.inputs.size() + k]);
-        propagate_back(forward, forward.nodes.size(), active, grads, value);
+        Represented observer(value);
+        propagate_back(forward, forward.nodes.size(), active, grads, observer);
 
         std::vector<Tensor> outputs;
         for (auto* v : forward.outputs) outputs.push_back(value(v));

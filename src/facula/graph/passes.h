@@ -42,10 +42,25 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt);
 // Steps of `differentiate` for the first `nodes` calls. `active` and `grads` are indexed by the number of the value.
 // Marks all values that depend on a marked value through operators that carry gradients.
 void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active);
-// Computes the gradients of all active values from those that are present, by calls in the current mode. `tensor`
-// gives the tensor that represents a value in these calls.
+// Watches a backward pass over a graph.
+class BackwardObserver {
+ public:
+  virtual ~BackwardObserver() = default;
+  // Gives the tensor that represents a value in the calls of the pass.
+  virtual Tensor tensor(Value* v) = 0;
+  // Before the gradients of n's results are used, which are complete.
+  virtual void before(const Node&) {}
+  // After n and all later nodes have passed their gradients on.
+  virtual void after(const Node&) {}
+  // The gradient formula of n reads v, which `t` represents. May return another tensor, as saved-tensor hooks do.
+  virtual Tensor read(const Node&, Value* v, Tensor t) {
+    (void)v;
+    return t;
+  }
+};
+// Computes the gradients of all active values from those that are present, by calls in the current mode.
 void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
-                    const std::function<Tensor(Value*)>& tensor);
+                    BackwardObserver& observer);
 
 // partition.cpp: splits a joint graph into two graphs such that few bytes are saved between them, by a minimum cut
 // (Dinic's algorithm, cut.h); cheap values are recomputed in the backward graph.

@@ -5,7 +5,7 @@
 
 #include "facula/autograd/formula.h"
 #include "facula/graph/function.h"
-#include "facula/graph/graph.h"
+#include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/describe.h"
 #include "facula/sym/parse.h"
@@ -50,6 +50,7 @@ std::string type_of(const Tensor& t, bool exact = true) {
 
 class Printer {
  public:
+  explicit Printer(const Lines* lines = nullptr) : lines_(lines) {}
   std::string print(const Graph& g) {
     s_ << "graph(";
     for (size_t i = 0; i < g.inputs.size(); ++i) {
@@ -90,6 +91,8 @@ class Printer {
       }
       s_ << " = " << name_of(*n->op);
       call(*n->op, n->args, false);
+      if (lines_)
+        if (auto it = lines_->find(n.get()); it != lines_->end()) s_ << "  # " << to_string(it->second);
       s_ << '\n';
     }
     s_ << "  return ";
@@ -188,6 +191,7 @@ class Printer {
     s_ << ')';
   }
 
+  const Lines* lines_;
   std::ostringstream s_;
   std::map<const op::Operator*, int> numbers_;
   int count_ = 0;
@@ -196,5 +200,6 @@ class Printer {
 }  // namespace
 
 std::string print(const Graph& g) { return Printer().print(g); }
+std::string print(const Graph& g, const Lines* lines) { return Printer(lines).print(g); }
 
 }  // namespace facula::graph

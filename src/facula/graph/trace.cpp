@@ -5,8 +5,7 @@
 
 #include "facula/base/settings.h"
 #include "facula/graph/passes.h"
-#include "facula/graph/trace_gradients.h"
-#include "facula/graph/tracer.h"
+#include "facula/graph/recording.h"
 
 namespace facula::graph {
 
@@ -75,61 +74,121 @@ void close_checkpoints(Graph& g) {
 
 }  // namespace
 
+static thread_local Recording* current_recording = nullptr;
+
+Recording::Recording(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, Capture* capture)
+    : capture_(capture), tracer_(&graph_, capture) {
+  graph_.shapes = std::move(shapes);
+  for (auto& spec : inputs) {
+    auto* v = graph_.add_value(spec.sizes,
+                               spec.strides.size() == spec.sizes.size() ? spec.strides
+                                                                        : contiguous_strides(spec.sizes),
+                               spec.dtype);
+    v->tensor.impl()->wrapped_number = spec.number;
+    graph_.inputs.push_back(v);
+    arguments_.push_back(handle(v));
+    arguments_.back().impl()->requires_grad = spec.requires_grad;
+  }
+  if (capture) gradients_.emplace(tracer_, &graph_, arguments_);
+}
+
+Recording::Active::Active(Recording& r)
+    : recording_(r),
+      outer_(std::exchange(current_recording, r.capture_ ? &r : current_recording)),
+      host_(r.capture_ ? &r.tracer_ : nullptr, r.capture_ ? &r.capture_->reads : nullptr),
+      place_(r.at_),
+      symbols_(*r.graph_.shapes),
+      on_(&r.tracer_),
+      tape_(r.gradients_ ? &*r.gradients_ : autograd::Tracing::current()) {
+  if (r.capture_) rules_.emplace();
+}
+
+Recording::Active::~Active() {
+  recording_.at_ = At::now();
+  current_recording = outer_;
+}
+
+Recording* Recording::current() { return current_recording; }
+
+Tensor Recording::number(const Tensor& t) {
+  InputSpec spec = spec_of(t);
+  spec.number = true;
+  Tensor h = handle(outside_value(outside(t, spec)));
+  tracer_.keep(h);
+  return h;
+}
+
+size_t Recording::outside(const Tensor& t, const InputSpec& spec) {
+  auto [it, fresh] = outside_numbers_.try_emplace(t.impl(), int(arguments_.size() + outside_.size()));
+  if (!fresh) return size_t(it->second) - arguments_.size();
+  outside_.push_back(t);
+  outside_values_.push_back(tracer_.outside(t, spec));
+  return outside_.size() - 1;
+}
+
+// Makes inputs of the tensors from outside: those that were announced, then those that were captured.
+void Recording::give_inputs() {
+  for (auto* v : outside_values_) {
+    v->constant = Tensor();
+    graph_.inputs.push_back(v);
+  }
+  for (size_t k = 0; k < graph_.values().size(); ++k) {
+    auto* v = graph_.values()[k].get();
+    if (!v->constant.defined() || v->constant.impl()->wrapped_number) continue;
+    capture_->captured.push_back(std::exchange(v->constant, Tensor()));
+    graph_.inputs.push_back(v);
+  }
+}
+
+void Recording::list_writes() {
+  for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+    auto* input = graph_.inputs[i];
+    Value* now = tracer_.current(input);
+    bool argument = i < arguments_.size();
+    trace_check(!capture_ || !argument || has_layout_of(arguments_[i], input->tensor), layout, "trace")
+        << "of a function that changes the sizes or strides of its argument " << i << " in place, from "
+        << to_string(input->tensor.sizes()) << " to " << to_string(arguments_[i].sizes())
+        << hint("take a view of it inside, as by t() in place of t_()");
+    if (!capture_ && now == input && argument) now = value_of(arguments_[i]);
+    if (now != input) graph_.mutated.push_back({int(i), now});
+  }
+}
+
+Graph Recording::finish(std::span<const Tensor> results) {
+  for (auto& t : results) {
+    auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer_.constant(t);
+    graph_.outputs.push_back(v ? tracer_.current(v) : nullptr);
+  }
+  if (capture_) {
+    capture_->results = graph_.outputs.size();
+    capture_->lines = tracer_.take_lines();
+    gradients_->check_results(results);
+    for (size_t k = 0; k < results.size(); ++k) {
+      auto* m = results[k].defined() && results[k].is_traced() ? autograd::meta_of(results[k]) : nullptr;
+      if (!m || !m->retained || !m->retained->grad.defined()) continue;
+      capture_->retained.emplace_back(k, graph_.outputs.size());
+      graph_.outputs.push_back(tracer_.current_value(m->retained->grad));
+    }
+    gradients_->finish(*capture_, outside_numbers_);
+    for (auto& t : outside_) capture_->required.push_back(t.requires_grad());
+    give_inputs();
+  }
+  list_writes();
+  auto outdated = capture_ && !capture_->differentiates ? tracer_.outdated() : std::vector<const Node*>();
+  remove_dead(graph_);
+  for (auto* n : outdated)
+    for (auto& alive : graph_.nodes)
+      if (alive.get() == n) Tracer::check_outdated(*n);
+  if (capture_) close_checkpoints(graph_);
+  if (settings().verify) verify(graph_);
+  return std::move(graph_);
+}
+
 Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
              Capture* capture) {
-  Graph g;
-  g.shapes = shapes;
-  std::vector<Tensor> arguments;
-  for (auto& spec : inputs) {
-    auto* v =
-        g.add_value(spec.sizes,
-                    spec.strides.size() == spec.sizes.size() ? spec.strides : contiguous_strides(spec.sizes),
-                    spec.dtype);
-    v->tensor.impl()->wrapped_number = spec.number;
-    g.inputs.push_back(v);
-    arguments.push_back(handle(v));
-    arguments.back().impl()->requires_grad = spec.requires_grad;
-  }
-  Tracer tracer(&g, capture);
-  Tracer::Observed host(capture ? &tracer : nullptr, capture ? &capture->reads : nullptr);
-  At first({});
-  sym::Shapes::With symbols(*shapes);
-  op::Mode::With on(&tracer);
-  std::optional<Gradients> gradients;
-  if (capture) gradients.emplace(tracer, &g, arguments);
-  autograd::Tracing::With tape(gradients ? &*gradients : autograd::Tracing::current());
-  for (auto& t : f(arguments)) {
-    auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t);
-    g.outputs.push_back(v ? tracer.current(v) : nullptr);
-  }
-  if (capture) {
-    capture->results = g.outputs.size();
-    gradients->finish(*capture);
-    for (size_t k = 0; k < g.values().size(); ++k) {
-      auto* v = g.values()[k].get();
-      if (!v->constant.defined() || v->constant.impl()->wrapped_number) continue;
-      capture->captured.push_back(std::exchange(v->constant, Tensor()));
-      g.inputs.push_back(v);
-    }
-  }
-  for (size_t i = 0; i < g.inputs.size(); ++i) {
-    Value* now = tracer.current(g.inputs[i]);
-    supported_check(!capture || i >= arguments.size() || has_layout_of(arguments[i], g.inputs[i]->tensor),
-                    "trace")
-        << "of a function that changes the sizes or strides of its argument " << i << " in place, from "
-        << to_string(g.inputs[i]->tensor.sizes()) << " to " << to_string(arguments[i].sizes())
-        << hint("take a view of it inside, as by t() in place of t_()");
-    if (!capture && now == g.inputs[i] && i < arguments.size()) now = value_of(arguments[i]);
-    if (now != g.inputs[i]) g.mutated.push_back({int(i), now});
-  }
-  auto outdated = capture && !capture->differentiates ? tracer.outdated() : std::vector<const Node*>();
-  remove_dead(g);
-  for (auto* n : outdated)
-    for (auto& alive : g.nodes)
-      if (alive.get() == n) Tracer::check_outdated(*n);
-  if (capture) close_checkpoints(g);
-  if (settings().verify) verify(g);
-  return g;
+  Recording recording(std::move(shapes), inputs, capture);
+  Recording::Active on(recording);
+  return recording.finish(f(recording.arguments()));
 }
 
 std::string elements_of(const Tensor& t) {
@@ -158,22 +217,26 @@ Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inpu
   return traced(std::move(shapes), inputs, f, nullptr);
 }
 
-Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
-                const char* name) {
-  Capture c;
-  KeepRules keep;
-  c.graph = traced(std::move(shapes), inputs, f, &c);
+void complete(Capture& c, size_t argument_count, const char* name) {
   c.graph.renumber();
   // A write to memory that is captured as two tensors would have to be visible in both.
   for (auto& [i, v] : c.graph.mutated) {
-    if (size_t(i) < inputs.size()) continue;
-    auto& written = c.captured[size_t(i) - inputs.size()];
+    if (size_t(i) < argument_count) continue;
+    auto& written = c.captured[size_t(i) - argument_count];
     for (auto& other : c.captured)
-      runtime_check(other.is_same(written) || other.impl()->storage != written.impl()->storage, name)
+      trace_runtime_check(other.is_same(written) || other.impl()->storage != written.impl()->storage, alias,
+                          name)
           << "writes to a captured tensor of shape " << to_string(written.sizes())
           << " whose memory it also reads as another tensor, of shape " << to_string(other.sizes())
           << hint("make the view inside of the function");
   }
+}
+
+Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
+                const char* name) {
+  Capture c;
+  c.graph = traced(std::move(shapes), inputs, f, &c);
+  complete(c, c.graph.inputs.size() - c.captured.size(), name);
   return c;
 }
 

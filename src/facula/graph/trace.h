@@ -4,7 +4,9 @@
 //   example: y = x.exp(); y.add_(1); return y * 2  ->  %1 = exp(%0), %2 = add(%1, 1), %3 = mul(%2, 2), return %3
 #pragma once
 #include <functional>
+#include <unordered_map>
 
+#include "facula/graph/break.h"
 #include "facula/graph/graph.h"
 
 namespace facula::graph {
@@ -42,6 +44,9 @@ class KeepRules {
   Which outer_;
 };
 
+// Lines of the user's program, by call.
+using Lines = std::unordered_map<const Node*, SourceLine>;
+
 // The trace of a user's function. Tensors that it reads besides its arguments become further inputs; what it computes
 // without recording gradients (no_grad) has none in the graph. Its calls of backward() and grad() become calls of the
 // graph. Raises an error for calls that read data.
@@ -51,12 +56,13 @@ struct Capture {
   std::vector<Tensor> captured;  // the inputs after the arguments
   // A gradient slot (.grad) that the function read or changed.
   struct Slot {
-    int argument;       // number of the input that has the slot, or -1:
-    Tensor leaf;        // the tensor outside of the function that has it
-    Tensor before;      // the contents before the function
-    bool relied;        // the program is only valid for these contents
-    int output = -1;    // number of the graph's output that it contains afterwards, or -1:
-    Tensor after = {};  // the tensor from outside that it contains, or none
+    int argument;        // number of the input that has the slot, or -1:
+    Tensor leaf;         // the tensor outside of the function that has it
+    Tensor before;       // the contents before the function
+    bool relied;         // the program is only valid for these contents
+    int output = -1;     // number of the graph's output that it contains afterwards, or -1:
+    Tensor after = {};   // the tensor from outside that it contains, or none
+    uint64_t hooks = 0;  // of the leaf (autograd::hooks_digest), which the trace has called
   };
   std::vector<Slot> slots;
   // The elements of a tensor from outside that the function read, as bytes in order. The program is only valid for
@@ -66,11 +72,21 @@ struct Capture {
     std::string elements;
   };
   std::vector<Read> reads;
-  std::vector<bool> required;   // by argument: it required gradients
+  std::vector<bool> required;  // by argument: it required gradients
+  Lines lines;                 // of the user's program, by call
+  // Gradients that results have retained: the number of the result, and of the graph's output.
+  std::vector<std::pair<size_t, size_t>> retained;
   bool differentiates = false;  // the function called backward(): its results have no history
+  Capture without_graph() const {
+    return {{}, results, captured, slots, reads, required, {}, retained, differentiates};
+  }
 };
 Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
                 const char* name);
+// The text of the graph with the line of each call that has one.
+std::string print(const Graph& g, const Lines* lines);
+// Numbers the values of a capture that was recorded piece by piece (recording.h), and checks it.
+void complete(Capture& c, size_t argument_count, const char* name);
 
 // While a DeclaredSize lives, a trace uses this size as the first size of a data-dependent call's results, which parsing
 // a graph needs. Otherwise the trace of a user's function creates a new symbol for each one.

@@ -129,7 +129,7 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
     } else {
       bool fresh = memory[k]->producer && memory[k]->producer->id >= int(f.begun) &&
                    std::count(memory.begin(), memory.end(), memory[k]) == 1;
-      if (!fresh) aliases_[result] = original;
+      if (!fresh) cells_.of(result).alias_of = original;
       if (is_input(t) || !t.is_traced() || t.requires_grad()) t = handle(result);
       else t.impl()->traced = result;
     }
@@ -175,7 +175,7 @@ void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
   }
   std::vector<Tensor> operands = call.args.tensors(), read;
   for (auto* v : reads) {
-    supported_check(!v->producer || v->producer->id < call.id, f.name)
+    trace_check(!v->producer || v->producer->id < call.id, custom_function, f.name)
         << "has a backward that reads a view of an input that it writes" << hint("clone() the input");
     read.push_back(v->tensor);
     if (!saved.count(v) && !in_backward()) backward_reads_.emplace_back(&call, v);
@@ -327,7 +327,7 @@ std::vector<const Node*> Tracer::outdated() {
 }
 
 void Tracer::check_outdated(const Node& n) {
-  supported_check(false, n.op->name())
+  trace_check(false, custom_function, n.op->name())
       << "has a backward that reads a tensor which is written behind the call"
       << hint("save_for_backward() it");
 }

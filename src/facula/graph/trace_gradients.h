@@ -1,5 +1,6 @@
 // Replaces the tape while a user's function is traced.
 #pragma once
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -8,7 +9,8 @@
 
 namespace facula::graph {
 
-// Records the gradients of a user's function as calls of the graph, and tracks the contents of gradient slots.
+// Records the gradients of a user's function as calls of the graph, and tracks the contents of gradient slots. Hooks are
+// called while the gradients are recorded, in the order in which the engine of the tape calls them.
 class Gradients final : public autograd::Tracing {
  public:
   Gradients(Tracer& t, Graph* g, std::vector<Tensor> arguments)
@@ -20,39 +22,64 @@ class Gradients final : public autograd::Tracing {
       if (s.argument < 0) set_slot(s.leaf, s.before);
   }
   void enter(autograd::TracedFunction& call) override { tracer_.enter(call); }
-  std::vector<Tensor> function(autograd::TracedFunction& call) override { return tracer_.function(call); }
+  std::vector<Tensor> function(autograd::TracedFunction& call) override {
+    auto results = tracer_.function(call);
+    for (auto& t : results) tracer_.keep(t);
+    return results;
+  }
   bool in_backward() const override { return tracer_.in_backward(); }
   void computes_view(const Tensor& result, const Tensor& of) override { tracer_.computes_view(result, of); }
   void slot_is_read(const Tensor& leaf) override { slot_of(leaf, true); }
   void slot_changes(const Tensor& leaf) override { slot_of(leaf, false); }
+  Ref<autograd::Node> hooks_of(const Tensor& t) override;
+  void retain_grad(const Tensor& t) override;
+  bool is_leaf(const Tensor& t) const override;
+  void becomes_leaf(const Tensor& t) override;
   std::vector<Tensor> gradients(const char* op, std::span<const Tensor> outputs,
                                 std::span<const Tensor> seeds, std::span<const Tensor> inputs,
                                 bool create_graph) override;
   void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
                 std::span<const Tensor> inputs, bool create_graph) override;
 
+  // The gradients that the slots of tensors from outside contain now.
+  struct Filled {
+    Tensor leaf, grad;
+  };
+  std::vector<Filled> filled() const;
+
+  // Refuses hooks that a backward pass through one of these results would have to call.
+  void check_results(std::span<const Tensor> results) const;
   // Adds the final contents of the slots that the function touched; traced ones become further outputs of the graph.
-  void finish(Capture& c);
+  // `outside`: the tensors from outside that are inputs behind the arguments, with the numbers of these inputs.
+  using InputNumbers = std::unordered_map<const TensorImpl*, int>;
+  void finish(Capture& c, const InputNumbers& outside);
 
  private:
+  class Pass;
   struct Slot {
     int argument;
     Tensor leaf, before;
     bool relied;
+    uint64_t hooks;
+  };
+  struct Retained {
+    Tensor tensor;
+    Ref<autograd::RetainedGrad> into;
   };
   static void set_slot(const Tensor& leaf, const Tensor& grad) { autograd::ensure_meta(leaf).grad = grad; }
 
   // Remembers what the slot contained before the function touched it.
   void slot_of(const Tensor& leaf, bool reads);
-
   // The value whose gradient is the leaf's, whatever was written to its memory since.
   Value* leaf_value(const Tensor& t);
-
-  static void check_hooks(const Tensor& leaf);
-
+  int argument_of(const Tensor& t) const;
+  // The tensors whose gradient slots a backward pass fills.
+  std::vector<Tensor> leaves() const;
+  void accumulate(const Tensor& leaf, const Tensor& gradient);
+  // The gradients of `wrt`. `ready` is called with the number of each when it is complete, in the engine's order.
   std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,
                                    std::span<const Tensor> seeds, std::span<Value* const> wrt,
-                                   bool create_graph);
+                                   bool create_graph, const std::function<void(size_t, Tensor)>& ready = {});
 
   Tracer& tracer_;
   Graph* graph_;
@@ -61,6 +88,10 @@ class Gradients final : public autograd::Tracing {
   std::vector<bool> required_;
   std::vector<Slot> slots_;
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
+  std::unordered_map<const Value*, Ref<autograd::Node>> hooks_;
+  std::vector<Retained> retained_;
+  std::vector<std::pair<Tensor, Value*>>
+      own_leaves_;  // leaves that the function has made, and their first values
   bool differentiates_ = false;
 };
 

@@ -125,7 +125,7 @@ void check_inside(const Operator& o, const op::ViewStep& s, const Origin& p) {
   auto& tensor = p.in->tensor;
   for (SymSpan all : {tensor.sizes(), tensor.strides(), SymSpan(s.sizes), SymSpan(s.strides)})
     if (std::ranges::any_of(all, sym::is_run_time)) return;
-  supported_check(is_inside(s, p), o.name())
+  trace_check(is_inside(s, p), memory, o.name())
       << "sees memory beside a tensor of shape " << to_string(tensor.sizes()) << " with strides "
       << to_string(tensor.strides()) << " that is written, which a trace cannot record"
       << hint("begin with the tensor that has all of it");
@@ -136,7 +136,7 @@ void check_inside(const Operator& o, const op::ViewStep& s, const Origin& p) {
 // t_() in place: makes the target another view of the same memory.
 void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& argument) {
   bool from_outside = captures_ && argument.tag == op::Tag::tensor && !argument.tensor->traced;
-  supported_check(!from_outside || has_layout_of(target, view), o.name())
+  trace_check(!from_outside || has_layout_of(target, view), layout, o.name())
       << "in place changes the sizes or strides of a tensor from outside of the function"
       << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
   target.impl()->sizes = view.impl()->sizes;
@@ -145,34 +145,34 @@ void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view
 }
 
 Value* Tracer::current(Value* v) {
-  supported_check(size_t(v->id) >= ended_backward_.size() || !ended_backward_[size_t(v->id)], "trace")
+  trace_check(!captures_ || knows(v), dead_handle, "trace")
+      << "a tensor of shape " << to_string(v->tensor.defined() ? v->tensor.sizes() : SymSpan())
+      << " from a trace that has ended is read" << hint("make it a result of the function that computes it");
+  trace_check(size_t(v->id) >= ended_backward_.size() || !ended_backward_[size_t(v->id)], custom_function,
+              "trace")
       << "a tensor of shape " << to_string(v->tensor.sizes())
       << " from the backward of a custom function is read outside of it";
   if (v->id < frozen_before_) return v;
-  if (!stale_.empty()) check_written(v);
-  Value* base = base_of(v);
+  if (cells_.any_stale()) check_written(v);
+  Value* base = cells_.version_of(v);
   Value* now = now_of(base);
   return now == base ? v : seen_through(v, base, now);
 }
 
 Value* Tracer::now_of(Value* base) {
-  if (auto it = memory_.find(base); it != memory_.end()) return it->second->now;
-  auto it = aliases_.find(base);
-  Value* now = it == aliases_.end() ? nullptr : current(it->second);
-  if (!now || now == it->second) return base;
+  auto* cell = cells_.find(base);
+  if (!cell || cell->version || !cell->alias_of) return cell ? cell->now : base;
+  Value* now = current(cell->alias_of);
+  if (now == cell->alias_of) return base;
   op::Value args[] = {base->tensor, now->tensor};
   return value_of(record(op::get("_with_history"), args)[0]);
 }
 
-Value* Tracer::first_of(Value* v) const {
-  Value* base = base_of(v);
-  auto it = memory_.find(base);
-  return it == memory_.end() ? base : it->second->first;
-}
-
-Value* Tracer::base_of(Value* v) const {
-  while (!memory_.count(v) && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
-  return v;
+void Tracer::check_separate(const Location& at) const {
+  trace_check(!at.cell || (!at.cell->copies && !at.cell->alias_of), alias, "trace")
+      << "a result of shape " << to_string(at.version->tensor.sizes())
+      << " shares its memory with another tensor in eager calls, and is a copy in a trace"
+      << hint("clone() it");
 }
 
 void Tracer::check_seen(Value* v, Value* base) const {
@@ -182,7 +182,8 @@ void Tracer::check_seen(Value* v, Value* base) const {
 
 void Tracer::check_views(const Results& results) const {
   for (size_t k = 0; k < results.size(); ++k)
-    if (Value* v = value_of(results[k]), *base = base_of(v); memory_.count(base)) check_seen(v, base);
+    if (Value* v = value_of(results[k]), *base = cells_.version_of(v); is_written_version(base))
+      check_seen(v, base);
 }
 
 Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
@@ -200,12 +201,12 @@ Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
 // Handles out= with a tensor without elements that the function created: it takes the size of the result.
 bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& value) {
   if (same_sizes(value, target)) return false;
-  Value* first = first_of(value_of(target));
+  Value* first = cells_.first_of(value_of(target));
   bool own = first->producer && !target.requires_grad() && SymInt::surely_equal(target.numel(), int64_t(0));
-  supported_check(own, o.name()) << "with out= changes the size of a tensor from "
-                                 << to_string(target.sizes()) << " to " << to_string(value.sizes())
-                                 << ", which a trace cannot record"
-                                 << hint("give out= a tensor of the result's shape");
+  trace_check(own, layout, o.name()) << "with out= changes the size of a tensor from "
+                                     << to_string(target.sizes()) << " to " << to_string(value.sizes())
+                                     << ", which a trace cannot record"
+                                     << hint("give out= a tensor of the result's shape");
   Tensor memory = invoke("clone", {value});
   if (memory.dtype() != target.dtype()) memory = invoke("to_dtype", {memory, target.dtype()});
   auto* t = target.impl();
@@ -215,26 +216,35 @@ bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& valu
   return true;
 }
 
+// Refuses to write a tensor from outside whose memory is read as another tensor too.
+void Tracer::check_names(const Operator& o, const Tensor& written) const {
+  if (!captures_) return;
+  auto* other = cells_.other_name(written, false);
+  trace_runtime_check(!other, alias, o.name())
+      << "writes to a captured tensor of shape " << to_string(written.sizes())
+      << " whose memory it also reads as another tensor, of shape " << to_string(other->sizes())
+      << hint("make the view inside of the function");
+}
+
 void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, Written history) {
   runtime_check(same_sizes(value, target), o.name())
       << "the result of shape " << to_string(value.sizes()) << " does not fit in place into "
       << to_string(target.sizes());
   Value* v = value_of(target);
-  if (SymInt::surely_equal(target.numel(), int64_t(0)) && base_of(v) != v) return;
-  supported_check(!aliases_.count(base_of(v)), o.name())
+  if (SymInt::surely_equal(target.numel(), int64_t(0)) && cells_.version_of(v) != v) return;
+  Value* base = cells_.version_of(v);
+  auto* cell = cells_.find(base);
+  trace_check(!cell || !cell->alias_of, alias, o.name())
       << "writes to a result of a custom function that shares its memory with another tensor"
       << hint("clone() it");
-  auto* first = first_of(v);
-  if (auto it = separated_.find(first); it != separated_.end())
-    for (auto* other : *it->second)
-      if (other != first) stale_.insert(other);
-  supported_check(backward_begin_ < 0 || (first->id >= backward_begin_ && !first->constant.defined()),
-                  o.name())
+  auto* first = cell ? cell->first : base;
+  if (first->constant.defined()) check_names(o, first->constant);
+  trace_check(backward_begin_ < 0 || (first->id >= backward_begin_ && !first->constant.defined()),
+              custom_function, o.name())
       << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");
-  Value* base = base_of(v);
   for (auto* seen = v;; seen = operands(*seen->producer)[0]) {
     auto& t = seen->tensor;
-    runtime_check(!overlaps(t), o.name())
+    trace_runtime_check(!overlaps(t), memory, o.name())
         << "writes into " << to_string(target.sizes())
         << (seen == v ? "" : ", a view of " + to_string(t.sizes())) << " with strides "
         << to_string(t.strides()) << ", where elements share memory, which a trace cannot record"
@@ -249,10 +259,7 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   if (history == Written::ended) value = invoke("copy", {handle(v), without_history(value)});
   while (v != base) value = put_back(o, v, base, value);
   value = laid_as(base, value);
-  auto& memory = memory_[base];
-  if (!memory) memory = std::make_shared<Memory>(base, base);
-  memory->now = value_of(value);
-  memory_[memory->now] = memory;
+  cells_.write(cells_.of(base), value_of(value));
   target.impl()->traced = current(value_of(target));
 }
 
@@ -281,7 +288,7 @@ Tensor Tracer::put_back(const Operator& by, Value*& v, Value* base, const Tensor
   Value* seen = std::exchange(v, operands(*v->producer)[0]);
   auto& view = *seen->producer;
   auto past_detach = [&](const Tensor& t) {  // the base keeps its history, and the view has none
-    supported_check(!carries_gradient(value_of(value)), by.name())
+    trace_check(!carries_gradient(value_of(value)), gradients, by.name())
         << "writes what may carry a gradient through detach(), which a trace cannot record"
         << hint("write it under no_grad(), or detach() it too");
     return with_history(handle(v), t);
@@ -289,7 +296,7 @@ Tensor Tracer::put_back(const Operator& by, Value*& v, Value* base, const Tensor
   sym::Comparing as_recorded(by.name(), sym::Comparing::assumes);
   auto geometry = geometry_of(seen, int64_t(0));
   for (auto& step : geometry.steps())
-    supported_check(step.kind != Kind::as_dtype, by.name())
+    trace_check(step.kind != Kind::as_dtype, memory, by.name())
         << "writes through view(dtype), which a trace cannot record yet";
   if (!view.op->differentiable) return past_detach(value);
   op::Args args = view.args.clone();

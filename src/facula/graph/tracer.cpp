@@ -44,7 +44,7 @@ static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor
 }
 
 [[noreturn]] static void refuse_read(const Operator& o) {
-  runtime_check(false, o.name())
+  trace_runtime_check(false, reads_elements, o.name())
       << "looks at the elements of a tensor, which a traced function has not yet"
       << hint("compute what depends on elements outside of the function, or with where()");
   __builtin_unreachable();
@@ -58,8 +58,31 @@ Tracer::Written Tracer::history_after(const Operator& o, size_t k) {
   return o.differentiable && o.carries_gradient(k) ? Written::recorded : Written::ended;
 }
 
+// Remembers the line of the calls from `before` on, and what saved-tensor hooks do to their operands.
+void Tracer::note_calls(size_t before) {
+  auto& nodes = graph_->nodes;
+  if (before >= nodes.size()) return;
+  SourceLine line = Break::current_line();
+  for (size_t k = before; line && k < nodes.size(); ++k) lines_[nodes[k].get()] = line;
+  auto* pack = autograd::saved_hook();
+  if (!pack || !autograd::grad_enabled()) return;
+  auto shared = std::make_shared<const autograd::PackHook>(*pack);
+  for (size_t k = before; k < nodes.size(); ++k) packs_[nodes[k].get()] = shared;
+}
+
 Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
                      std::span<const Tensor> out) {
+  if (!captures_ || inner_depth_) return take_call(o, args, form, out);
+  size_t before = graph_->nodes.size();
+  Results results = take_call(o, args, form, out);
+  note_calls(before);
+  if (keeps_handles_ && !inner_depth_)
+    for (auto& t : results.all()) keep(t);
+  return results;
+}
+
+Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Form form,
+                          std::span<const Tensor> out) {
   std::optional<sym::Comparing> comparing;
   if (captures_) comparing.emplace(o.name(), sym::Comparing::raises);
   if (captures_ && o.effects.reads_data && (in_backward() || !reads_only_sizes(o))) refuse_read(o);
@@ -69,7 +92,8 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   owned.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
     history |= t.requires_grad();
-    if (!with_history_.empty()) history |= with_history_.count(first_of(recorded_value(t))) > 0;
+    auto* cell = cells_.any_history() ? cells_.find(cells_.first_of(recorded_value(t))) : nullptr;
+    history |= cell && cell->has_history;
     Tensor own = t;
     if (t.is_traced()) t.impl()->traced = current(value_of(t));
     else t = handle(current(constant(t)));
@@ -78,6 +102,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   auto values = owned.values();
   bool recorded = !captures_ || inner_depth_ || autograd::grad_enabled();  // inner results go on
   bool writes_history = !captures_ || autograd::grad_enabled();
+  has_history_ |= writes_history;
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
   auto require = [&](const Tensor& t, size_t k) {
@@ -111,7 +136,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     if (form != Form::out || !resized(o, target, results[k]))
       write(o, target, results[k], before, !writes_history ? Written::unrecorded : history_after(o, k));
     require(target, k);
-    if (target.requires_grad()) with_history_.insert(first_of(value_of(target)));
+    if (target.requires_grad()) cells_.give_history(cells_.of(cells_.first_of(value_of(target))));
     results[k] = target;
   }
   return results;
@@ -121,22 +146,13 @@ void Tracer::computes_view(const Tensor& result, const Tensor& of) {
   // Calls for gradients do not write the function's tensors; a call that remains one node has no views of its
   // operands.
   if (frozen_before_ || backward_begin_ >= 0 || op::Mode::current() != this) return;
-  auto group = [&](const Tensor& t) -> auto& {
-    auto* first = first_of(recorded_value(t));
-    auto& all = separated_[first];
-    if (!all) all = std::make_shared<std::vector<const Value*>>(1, first);
-    return all;
-  };
-  auto into = group(of), from = group(result);
-  if (into == from) return;
-  for (auto* v : *from) {
-    into->push_back(v);
-    separated_[v] = into;
-  }
+  auto cell = [&](const Tensor& t) -> Cell& { return cells_.of(cells_.first_of(recorded_value(t))); };
+  cells_.join(cell(of), cell(result));
 }
 
 void Tracer::check_written(Value* v) const {
-  supported_check(!stale_.count(first_of(v)), "trace")
+  auto* cell = cells_.find(cells_.first_of(v));
+  trace_check(!cell || !cell->stale, alias, "trace")
       << "of a function that reads a tensor of shape " << to_string(v->tensor.sizes())
       << " whose memory it has written through another one, which a trace cannot record: conj() computes here, and "
          "reshape() by sizes that are known only later copies"
@@ -160,24 +176,41 @@ Tracer::Observed::~Observed() {
 void Tracer::note(const Tensor& t) {
   if (!op::Mode::current()) return;  // not part of the function
   if (t.is_traced() || t.impl()->wrapped_number || t.device().type != DeviceType::cpu) return;
-  for (auto& [of, v] : observing->constants_) {
-    bool written = observing->current(v) != v;
-    runtime_check(!written || of->storage != t.impl()->storage, "trace")
-        << "of a function that looks at the elements of a tensor, which it has written to and are not computed yet"
-        << hint("compute what depends on elements outside of the function, or with where()");
-  }
+  trace_runtime_check(!observing->cells_.is_written(t), reads_elements, "trace")
+      << "of a function that looks at the elements of a tensor, which it has written to and are not computed yet"
+      << hint("compute what depends on elements outside of the function, or with where()");
   for (auto& r : *noted)
     if (r.tensor.is_same(t)) return;
   noted->push_back({t, elements_of(t)});
 }
 
 Value* Tracer::constant(const Tensor& t) {
-  auto& value = constants_[t.impl()];
-  if (!value) {
-    internal_check(!t.is_traced()) << "a value of another trace";
-    value = graph_->add_constant(t);
-  }
+  if (auto* value = cells_.outside(t)) return value;
+  internal_check(!t.is_traced()) << "a value of another trace";
+  auto* value = graph_->add_constant(t);
+  announce(t, value);
   return value;
+}
+
+Value* Tracer::outside(const Tensor& t, const InputSpec& spec) {
+  if (auto* value = cells_.outside(t)) return value;
+  auto* value = graph_->add_value(spec.sizes,
+                                  spec.strides.size() == spec.sizes.size() ? spec.strides
+                                                                           : contiguous_strides(spec.sizes),
+                                  spec.dtype, t.device());
+  value->tensor.impl()->wrapped_number = spec.number;
+  value->constant = t;
+  announce(t, value);
+  return value;
+}
+
+void Tracer::announce(const Tensor& t, Value* v) {
+  auto* other = captures_ ? cells_.other_name(t, true) : nullptr;
+  trace_runtime_check(!other, alias, "trace")
+      << "of a function that writes to a captured tensor of shape " << to_string(other->sizes())
+      << " whose memory it also reads as another tensor, of shape " << to_string(t.sizes())
+      << hint("make the view inside of the function");
+  cells_.add_outside(t, v);
 }
 
 Tensor Tracer::without_history(const Tensor& t) {
@@ -274,7 +307,8 @@ Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
     WarningsOff off(!captures_);  // the call that is being traced has warned already
     o.check(op::Call(o, values));
   }
-  runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
+  trace_runtime_check(!o.schema.mutates(), memory, o.name())
+      << "writes to its arguments, which a trace cannot record";
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
   bool cuts = o.is<op::DataDependent>() && (captures_ || DeclaredSize::now());
@@ -290,6 +324,7 @@ Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
                           m.dtype, m.device));
   }
   Node* n = graph_->add_node(o, values, result_values);
+  if (line_ && *line_) lines_[n] = *line_;
   if (cuts) data_dependent_.push_back(n);
   return results_of(*n);
 }
@@ -364,7 +399,8 @@ void Tracer::check_small_sizes(const Operator& o, std::span<const op::Value> val
       }
       for (size_t r = 0; r < metas.size(); ++r) {
         Dims expected = now(metas[r].sizes);
-        runtime_check(std::ranges::equal(actual[r].sizes, expected, SymInt::surely_equal), o.name())
+        trace_runtime_check(std::ranges::equal(actual[r].sizes, expected, SymInt::surely_equal), unknown_size,
+                            o.name())
             << "gives a tensor of shape " << to_string(SymSpan(actual[r].sizes)) << " if the size " << size
             << " is " << count << ", and of shape " << to_string(SymSpan(metas[r].sizes)) << " else, and "
             << size << ", from 0 to " << size.node()->high

@@ -4,11 +4,13 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/tracing.h"
+#include "facula/graph/break.h"
+#include "facula/graph/cells.h"
 #include "facula/graph/function.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
@@ -36,6 +38,8 @@ class Tracer final : public op::Mode {
   Results take(const Operator& o, std::span<const op::Value> args, Form form,
                std::span<const Tensor> out) override;
   Value* constant(const Tensor& t);
+  // The same for a tensor that was not read yet, as an input with this specification.
+  Value* outside(const Tensor& t, const InputSpec& spec);
   Value* recorded_value(const Tensor& t) { return t.is_traced() ? current(value_of(t)) : constant(t); }
 
   // The current value of a tensor, including writes to tensors from outside.
@@ -47,6 +51,22 @@ class Tracer final : public op::Mode {
     ~Inside() { --*depth; }
     int* depth;
   };
+  // Lives while the user's code is called in the middle of that: hooks.
+  struct Outside {
+    explicit Outside(Tracer* t)
+        : tracer(t),
+          depth(std::exchange(t->inner_depth_, 0)),
+          frozen(std::exchange(t->frozen_before_, 0)),
+          line(std::exchange(t->line_, nullptr)) {}
+    ~Outside() {
+      tracer->line_ = line;
+      tracer->inner_depth_ = depth;
+      tracer->frozen_before_ = frozen;
+    }
+    Tracer* tracer;
+    int depth, frozen;
+    const SourceLine* line;
+  };
   // While a Frozen lives, values that exist already are read as they are, even if their memory was written since.
   struct Frozen {
     explicit Frozen(Tracer* t) : tracer(t), outer(t->frozen_before_) {
@@ -57,6 +77,52 @@ class Tracer final : public op::Mode {
     int outer;
   };
   Tensor without_history(const Tensor& t);
+
+  // ---- handles that callers get (open traces)
+  void keep_handles() { keeps_handles_ = true; }
+  bool keeps_handles() const { return keeps_handles_; }
+  void keep(const Tensor& t) {
+    if (keeps_handles_ && t.defined() && t.is_traced()) handles_.push_back(t);
+  }
+  const std::vector<Tensor>& handles() const { return handles_; }
+  Location locate(const Tensor& t) { return cells_.locate(current_value(t)); }
+  // Whether v is a value of this trace.
+  bool knows(const Value* v) const {
+    return v->id >= 0 && size_t(v->id) < graph_->values().size() &&
+           graph_->values()[size_t(v->id)].get() == v;
+  }
+  // Refuses memory that other memory of eager calls would share, and the trace copies.
+  void check_separate(const Location& at) const;
+  // Whether the memory of v was written since.
+  bool is_written(Value* v) {
+    Outside now(this);
+    return current(v) != v;
+  }
+
+  // ---- lines of the user's program
+  // Lives while calls are recorded whose line was set by continue_line().
+  struct SameLine {
+    explicit SameLine(Tracer* t) : tracer(t), outer(t->line_), own(Break::current_line()) { t->line_ = &own; }
+    ~SameLine() { tracer->line_ = outer; }
+    Tracer* tracer;
+    const SourceLine* outer;
+    SourceLine own;  // of calls without another line
+  };
+  // The calls that follow belong to the line of n.
+  void continue_line(const Node& n, const SameLine& of_pass) {
+    auto it = lines_.find(&n);
+    line_ = it == lines_.end() ? &of_pass.own : &it->second;
+  }
+  Lines take_lines() { return std::move(lines_); }
+
+  // The hook that saved-tensor hooks apply to what the gradient of n reads; null: none.
+  const autograd::PackHook* pack_of(const Node& n) const {
+    auto it = packs_.find(&n);
+    return it == packs_.end() ? nullptr : it->second.get();
+  }
+  bool packs() const { return !packs_.empty(); }
+  Tensor with_history_of(const Tensor& self, const Tensor& value) { return with_history(self, value); }
+  bool has_history() const { return has_history_; }  // a call was recorded while gradients were enabled
 
   // The value that v has now, after writes to its memory, through the same view chain.
   Value* current(Value* v);
@@ -82,9 +148,6 @@ class Tracer final : public op::Mode {
   static void check_outdated(const Node& n);
 
  private:
-  struct Memory {
-    Value *first, *now;
-  };
   // The backward of a custom function, with its calls, which are removed from the graph.
   struct Recorded {
     FunctionGradient gradient;
@@ -110,6 +173,8 @@ class Tracer final : public op::Mode {
                  size_t first_node);
 
   // ---- calls
+  Results take_call(const Operator& o, std::span<const op::Value> args, Form form,
+                    std::span<const Tensor> out);
   Results record(const Operator& o, std::span<const op::Value> values);
   static Results results_of(const Node& n);
   std::vector<op::Meta> metas_of(const Operator& o, std::span<const op::Value> values, bool cuts);
@@ -133,10 +198,14 @@ class Tracer final : public op::Mode {
 
   // ---- memory and writes
   Value* now_of(Value* base);
-  // The first value of the memory of v.
-  Value* first_of(Value* v) const;
+  Value* first_of(Value* v) const { return cells_.first_of(v); }
+  bool is_written_version(const Value* v) const {
+    auto* cell = cells_.find(v);
+    return cell && cell->version;
+  }
   void check_written(Value* v) const;
-  Value* base_of(Value* v) const;
+  void check_names(const Operator& o, const Tensor& written) const;
+  void announce(const Tensor& t, Value* v);
   // Refuses views of a written base that show elements outside of what the trace knows.
   void check_seen(Value* v, Value* base) const;
   void check_views(const Results& results) const;
@@ -164,27 +233,25 @@ class Tracer final : public op::Mode {
 
   static void note(const Tensor& t);
 
+  void note_calls(size_t before);
+
   Graph* graph_;
   bool captures_;
+  Lines lines_;
+  const SourceLine* line_ = nullptr;  // of calls that are made on behalf of an earlier call
+  std::unordered_map<const Node*, std::shared_ptr<const autograd::PackHook>> packs_;
+  bool keeps_handles_ = false, has_history_ = false;
+  std::vector<Tensor> handles_;
   int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;  // values with smaller numbers are read as they are
   // Number of the first value of the custom function's backward that is being recorded; -1: none.
   int backward_begin_ = -1;
   // By number: values of such backwards, which must not be read outside of them.
   std::vector<bool> ended_backward_;
-  // By result of a custom function: the value with which it shares memory.
-  std::unordered_map<Value*, Value*> aliases_;
   std::vector<std::pair<const Node*, Value*>> backward_reads_;
   // Data-dependent calls, whose results have a size that is known after they have run.
   std::vector<Node*> data_dependent_;
-  std::unordered_map<const TensorImpl*, Value*> constants_;
-  // Memory that eager calls would share and the trace copies, by the first value of each part: all parts. Parts that
-  // were not updated when another part was written are stale.
-  std::unordered_map<const Value*, std::shared_ptr<std::vector<const Value*>>> separated_;
-  std::unordered_set<const Value*> stale_;
-  std::unordered_set<const Value*> with_history_;  // first values of memory that has received a history
-  // Written memory, by every value that was its base.
-  std::unordered_map<Value*, std::shared_ptr<Memory>> memory_;
+  Cells cells_;
 };
 
 }  // namespace facula::graph

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/graph/passes.h"
@@ -90,6 +91,63 @@ Traced::~Traced() {
     o->cache.reset();
     o->definition = op::Composite{};
   }
+}
+
+Traced::Modes Traced::Modes::now() { return {autocast_state(), autograd::grad_enabled(), default_dtype()}; }
+
+void Traced::check_modes(std::span<const Tensor> inputs) const {
+  if (!modes_) return;
+  const Modes &was = *modes_, now = Modes::now();
+  auto autocast = [](const Modes& m) {
+    return m.autocast.enabled ? "autocast to " + std::string(facula::name(m.autocast.dtype)) : "no autocast";
+  };
+  // A region around the trace is a part of the program; one around the call would change what eager calls compute.
+  bool same = !now.autocast.enabled || (was.autocast.enabled && was.autocast.dtype == now.autocast.dtype);
+  value_check(same, name_.c_str()) << "was traced under " << autocast(was) << ", and is called under "
+                                   << autocast(now)
+                                   << hint("trace it in the same region, or enter the region inside of it");
+  value_check(was.dtype == now.dtype, name_.c_str())
+      << "was traced when the default dtype was " << was.dtype << ", and it is " << now.dtype << " now"
+      << hint("trace it again");
+  auto any_requires_grad = [](auto& tensors) { return std::ranges::any_of(tensors, &Tensor::requires_grad); };
+  value_check(was.grad || !now.grad || !(any_requires_grad(inputs) || any_requires_grad(captured())),
+              name_.c_str())
+      << "was traced while gradients were disabled, and is called where eager calls record them"
+      << hint("call it under no_grad(), or trace it outside of no_grad()");
+  value_check(!was.grad || now.grad || !capture_.differentiates, name_.c_str())
+      << "calls backward(), and is called while gradients are disabled"
+      << hint("call it outside of no_grad()");
+}
+
+std::shared_ptr<Traced> Traced::with_numbers(std::span<const Tensor> numbers) const {
+  auto& g = graph();
+  size_t arguments = g.inputs.size() - captured().size() - numbers.size();
+  std::vector<graph::InputSpec> specs;
+  for (size_t i = 0; i < g.inputs.size(); ++i)
+    if (i < arguments || i >= arguments + numbers.size())
+      specs.push_back(graph::spec_of(g.inputs[i]->tensor));
+  auto calls = [&](std::span<const Tensor> inputs) {
+    graph::KeepRules keep;
+    std::vector<Tensor> all(inputs.begin(), inputs.begin() + std::ptrdiff_t(arguments));
+    all.insert(all.end(), numbers.begin(), numbers.end());
+    all.insert(all.end(), inputs.begin() + std::ptrdiff_t(arguments), inputs.end());
+    auto outputs = graph::interpret(g, all, {}, true);
+    std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(g.mutated.size()), outputs.end());
+    outputs.resize(g.outputs.size());
+    graph::write_back(g, all, written, outputs);
+    return outputs;
+  };
+  graph::Capture c = capture_.without_graph();
+  c.graph = graph::trace(g.shapes, specs, calls, name_.c_str());
+  c.graph.results = g.results;
+  c.graph.renumber();
+  for (auto& s : c.slots)
+    if (s.argument >= int(arguments)) s.argument -= int(numbers.size());
+  c.required.resize(arguments);
+  auto program = std::make_shared<Traced>(std::move(c), name_);
+  program->checks_ = checks_;
+  program->modes_ = modes_;
+  return program;
 }
 
 Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
@@ -193,6 +251,9 @@ void Traced::check_slots(std::span<const Tensor> inputs) const {
     value_check(s.output < 0 || (leaf.requires_grad() && autograd::is_leaf(leaf)), name_.c_str())
         << "fills the gradient of a tensor of shape " << to_string(leaf.sizes())
         << ", which is no leaf that requires gradients" << hint("requires_grad_() it, or trace it as it is");
+    value_check(s.output < 0 || autograd::hooks_digest(leaf) == s.hooks, name_.c_str())
+        << "was traced with other hooks of a tensor of shape " << to_string(leaf.sizes())
+        << ", whose gradient it computes, than it has now" << hint("trace it again");
     if (!s.relied) continue;
     Tensor now = autograd::grad_of(leaf);
     bool same = now.defined() == s.before.defined() && (!now.defined() || same_memory(now, s.before));
@@ -213,6 +274,12 @@ void Traced::check_slots(std::span<const Tensor> inputs) const {
         << hint("detach() it, or trace with one that requires them");
 }
 
+// Lets go of gradients that the program computes anew without reading them, so that their memory is free meanwhile.
+void Traced::drop_gradients(std::span<const Tensor> inputs) const {
+  for (auto& s : capture_.slots)
+    if (s.output >= 0 && !s.relied) autograd::set_grad(leaf_of(s, inputs), {});
+}
+
 void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const {
   for (auto& s : capture_.slots) {
     bool changes = s.output >= 0 || s.after.defined() != s.before.defined() ||
@@ -222,7 +289,29 @@ void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> 
   }
 }
 
+namespace {
+
+class AutocastOff {
+ public:
+  AutocastOff() : state_(autocast_state()) {
+    if (!state_.enabled) return;
+    auto off = state_;
+    off.enabled = false;
+    set_autocast(off);
+  }
+  ~AutocastOff() {
+    if (state_.enabled) set_autocast(state_);
+  }
+
+ private:
+  AutocastState state_;
+};
+
+}  // namespace
+
 std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
+  check_modes(inputs);
+  AutocastOff plainly;  // the casts are calls of the graph
   Items all = checked(inputs);
   auto* mode = op::Mode::current();
   bool traced = mode && mode->records();
@@ -232,8 +321,10 @@ std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
   check_slots(inputs);
   Value args[] = {std::span<TensorImpl* const>(all)};
   bool recorded = !capture_.differentiates && autograd::needs_record(args);
+  if (!traced) drop_gradients(inputs);
   auto results = traced || recorded ? with_history(all) : in_place(all);
   fill_slots(inputs, results);
+  for (auto& [k, output] : capture_.retained) autograd::ensure_meta(results[k]).grad = results[output];
   results.resize(capture_.results);
   check_results(results);
   return results;
@@ -402,8 +493,14 @@ namespace {
 // Closes the autocast region around a trace and opens it inside, so that its casts are recorded.
 class AutocastAround {
  public:
-  AutocastAround() : state_(autocast_state()) { set(false); }
-  ~AutocastAround() { set_autocast(state_); }
+  AutocastAround() : state_(autocast_state()) {
+    clear_autocast_cache();  // of casts that are no calls of the trace
+    set(false);
+  }
+  ~AutocastAround() {
+    clear_autocast_cache();
+    set_autocast(state_);
+  }
   void set(bool enabled) const {
     auto s = state_;
     s.enabled &= enabled;
@@ -427,6 +524,7 @@ std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> 
     specs.back().sizes = Dims(t.sizes());
     if (!specs.back().strides.empty()) specs.back().strides = Dims(t.strides());
   }
+  auto modes = Traced::Modes::now();
   AutocastAround autocast;
   auto inside = [&](std::span<const Tensor> arguments) {
     struct Region {
@@ -437,7 +535,9 @@ std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> 
     return f(arguments);
   };
   auto capture = graph::capture(std::move(shapes), specs, inside, name.c_str());
-  return std::make_unique<Traced>(std::move(capture), std::move(name));
+  auto program = std::make_unique<Traced>(std::move(capture), std::move(name));
+  program->require(modes);
+  return program;
 }
 
 }  // namespace facula::run

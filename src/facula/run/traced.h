@@ -2,11 +2,13 @@
 // for each layout, differentiated as one node of the tape and cached like every composite.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "facula/graph/segments.h"
 #include "facula/graph/trace.h"
+#include "facula/run/autocast.h"
 #include "facula/run/report.h"
 #include "facula/tensor/retained_block.h"
 
@@ -24,6 +26,9 @@ class Traced {
   // empty, or that is written and shares memory with another.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
 
+  // The same program with its last inputs, which are numbers, fixed to these.
+  std::shared_ptr<Traced> with_numbers(std::span<const Tensor> numbers) const;
+
   // The error that is raised if a tensor of one bool is False.
   struct Check {
     ErrorType type;
@@ -33,10 +38,31 @@ class Traced {
   void require(std::vector<Check> checks) { checks_ = std::move(checks); }
   const std::vector<Check>& checks() const { return checks_; }
 
+  // Raises the error of a call with these inputs whose assumptions do not hold.
+  void check(std::span<const Tensor> inputs) const {
+    check_modes(inputs);
+    checked(inputs);
+    check_slots(inputs);
+  }
+
+  // The modes of the thread on which the calls of a trace depend.
+  struct Modes {
+    AutocastState autocast;
+    bool grad = true;
+    DType dtype = DType::Float32;  // the default
+    static Modes now();
+  };
+  // A call raises ValueError if these modes differ then.
+  void require(const Modes& modes) { modes_ = modes; }
+
   const graph::Graph& graph() const { return capture_.graph; }
   const graph::Capture& capture() const { return capture_; }
   const std::vector<Tensor>& captured() const { return capture_.captured; }
   const std::string& name() const { return name_; }
+  // The graph; with `lines`, each call with the line of the user's program.
+  std::string text(bool lines = false) const {
+    return graph::print(graph(), lines ? &capture_.lines : nullptr);
+  }
   Report report() const;  // the program without gradients
 
  private:
@@ -57,13 +83,16 @@ class Traced {
   Items checked(std::span<const Tensor> inputs) const;
   void check_names(const Items& all) const;
   void check_sizes(IntSpan symbols) const;
+  void check_modes(std::span<const Tensor> inputs) const;
   void check_slots(std::span<const Tensor> inputs) const;
+  void drop_gradients(std::span<const Tensor> inputs) const;
   void fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const;
   void check_results(std::vector<Tensor>& results) const;
 
   std::string name_;
   graph::Capture capture_;
   std::vector<Check> checks_;
+  std::optional<Modes> modes_;
   std::vector<bool> writes_;  // by input: whether it is written
   std::shared_ptr<Keeper> keeper_ = std::make_shared<Keeper>();
   op::Operator *functional_,

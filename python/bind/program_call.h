@@ -1,0 +1,11 @@
+// facula._C.ProgramBase: the call of a traced function, and the assumptions that a call checks (program_call.cpp).
+#pragma once
+#include "facula/run/traced.h"
+#include "python.h"
+
+namespace facula::bind {
+
+run::Traced& traced_of(PyObject* program);  // of a facula._C.Program
+void add_program_call(PyObject* module);
+
+}  // namespace facula::bind

@@ -1,0 +1,80 @@
+// A recording of operator calls as one graph. It can be suspended and resumed, so that a function can be traced from
+// outside of it, call by call. trace() and capture() (trace.h) record a whole function by it.
+//   Recording r(shapes, {}, &c);
+//   { Recording::Active on(r); y = x * 2; }      // x is a tensor from outside: it becomes an input of the graph
+//   { Recording::Active on(r); Graph g = r.finish({y}); }
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "facula/graph/trace_gradients.h"
+#include "facula/graph/tracer.h"
+
+namespace facula::graph {
+
+class Recording {
+ public:
+  // `capture`: set for a function of users, whose gradients are recorded too and which may read tensors from outside;
+  // finish() fills it. The inputs become arguments.
+  Recording(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, Capture* capture);
+  Recording(const Recording&) = delete;
+
+  // While it lives, calls of the thread are recorded.
+  class Active {
+   public:
+    explicit Active(Recording& r);
+    ~Active();
+
+   private:
+    Recording& recording_;
+    Recording* outer_;
+    Tracer::Observed host_;
+    std::optional<KeepRules> rules_;
+    At place_;
+    sym::Shapes::With symbols_;
+    op::Mode::With on_;
+    autograd::Tracing::With tape_;
+  };
+
+  // The recording of a user's function on this thread, the innermost active one; null: none.
+  static Recording* current();
+
+  std::span<const Tensor> arguments() const { return arguments_; }
+  // Makes a tensor from outside an input of the graph in front of those that are captured when they are read. A second
+  // call for the same tensor gives the same number and ignores `spec`.
+  size_t outside(const Tensor& t, const InputSpec& spec);
+  // The handle of a number, a tensor of rank 0 from outside that promotes like a number, as an input.
+  Tensor number(const Tensor& t);
+  Value* outside_value(size_t number) const { return outside_values_[number]; }
+  bool is_outside(const Value* v) const {
+    return std::find(outside_values_.begin(), outside_values_.end(), v) != outside_values_.end();
+  }
+  const std::vector<Tensor>& outside() const { return outside_; }
+
+  // Ends the recording, whose results are these tensors. It has to be active.
+  Graph finish(std::span<const Tensor> results);
+
+  Tracer& tracer() { return tracer_; }
+  Gradients& gradients() { return *gradients_; }
+  Graph& graph() { return graph_; }
+
+ private:
+  void give_inputs();
+  void list_writes();
+
+  Graph graph_;
+  Capture* capture_;
+  Tracer tracer_;
+  std::vector<Tensor> arguments_;
+  std::optional<Gradients> gradients_;
+  std::vector<Tensor> outside_;
+  std::vector<Value*> outside_values_;
+  Gradients::InputNumbers outside_numbers_;
+  Place at_;  // of the calls that follow
+};
+
+}  // namespace facula::graph

@@ -1,0 +1,318 @@
+#include "facula/run/open_trace.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "facula/autograd/autograd.h"
+#include "facula/op/call.h"
+#include "facula/sym/substitute.h"
+
+namespace facula::run {
+
+using graph::Break;
+
+namespace {
+
+thread_local OpenTrace* open_trace = nullptr;
+
+// The value that handles refer to when their segment has ended.
+graph::Value* dead_value() {
+  static auto& dead = *new graph::Value{-1};
+  return &dead;
+}
+
+// Gives a handle the data, the history and the memory of `real`.
+void give_data(const Tensor& handle, const Tensor& real) {
+  auto &to = *handle.impl(), &from = *real.impl();
+  to.storage = from.storage;
+  to.sizes = from.sizes;
+  to.strides = from.strides;
+  to.offset = from.offset;
+  to.conj = from.conj;
+  to.neg = from.neg;
+  to.inference = from.inference;
+  to.requires_grad = from.requires_grad;
+  to.wrapped_number = from.wrapped_number;
+  to.version = real.version_counter();
+  to.traced = nullptr;
+  auto node = autograd::node_of(real);
+  auto* meta = autograd::meta_of(real);
+  if (!meta) return;
+  auto& own = autograd::ensure_meta(handle);
+  own.base = meta->base;
+  own.origin = meta->origin;
+  own.maker = meta->maker;
+  own.number = meta->number;
+  own.seen = meta->seen;
+  if (node) autograd::set_history(handle, node, meta->result);
+}
+
+// The symbols of a graph for the sizes of these inputs.
+std::vector<SymInt> symbols_of(const graph::Graph& g, std::span<const Tensor> inputs) {
+  std::vector<SymInt> symbols;
+  for (int k = 0; k < g.shapes->symbol_count(); ++k) symbols.push_back(g.shapes->symbol(k));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto sizes = g.inputs[i]->tensor.sizes();
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d];
+  }
+  return symbols;
+}
+
+}  // namespace
+
+// ---- Segment
+
+std::vector<bool> Segment::writes() const {
+  std::vector<bool> written(sources_.size());
+  for (auto& [i, v] : program_->graph().mutated)
+    if (size_t(i) < written.size()) written[size_t(i)] = true;
+  return written;
+}
+
+std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+  auto symbols = symbols_of(program_->graph(), inputs);
+  std::vector<Tensor> all;
+  for (auto& r : results_) {
+    using Kind = Result::Kind;
+    size_t captured = r.kind == Kind::input && r.number >= inputs.size() ? r.number - inputs.size() : 0;
+    Tensor t = r.kind == Kind::none       ? Tensor()
+               : r.kind == Kind::constant ? r.constant
+               : r.kind == Kind::output   ? outputs[r.number]
+               : r.number < inputs.size() ? inputs[r.number]
+                                          : program_->captured()[captured];
+    for (size_t k = r.views.size(); k-- > 0;) {
+      auto& view = r.views[k];
+      op::Args args = view.args.clone();
+      args.each_tensor([&](size_t slot, Tensor& x) {
+        if (slot == 0) x = t;
+      });
+      args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
+      t = op::call(*view.op, args.values())[size_t(view.result)];
+    }
+    all.push_back(std::move(t));
+  }
+  return all;
+}
+
+std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
+  autograd::GradMode history(has_history_);
+  auto outputs = (*program_)(inputs);
+  return views_of(inputs, outputs);
+}
+
+bool Segment::accepts(std::span<const Tensor> inputs, std::string* why) const {
+  try {
+    program_->check(inputs);
+    return true;
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::internal) throw;
+    if (why) *why = e.message();
+    return false;
+  }
+}
+
+// ---- OpenTrace
+
+OpenTrace::OpenTrace(std::string name) : name_(std::move(name)) { begin(); }
+
+OpenTrace::~OpenTrace() { expire(); }
+
+OpenTrace::Active::Active(OpenTrace& t)
+    : trace_(&t), outer_(std::exchange(open_trace, &t)), outer_active_(std::exchange(t.active_, this)) {
+  runtime_check(t.recording_ != nullptr, t.name_.c_str()) << "the trace was closed";
+  clear_autocast_cache();  // of casts that are no calls of the trace
+  on_.emplace(*t.recording_);
+  graph::Break::line = t.line_;
+}
+
+OpenTrace::Active::~Active() {
+  on_.reset();
+  clear_autocast_cache();
+  trace_->active_ = outer_active_;
+  open_trace = outer_;
+  graph::Break::line = outer_ ? outer_->line_ : graph::SourceLine();
+}
+
+OpenTrace::Inactive::Inactive()
+    : no_mode_(nullptr),
+      no_tape_(nullptr),
+      no_host_(nullptr, nullptr),
+      outer_(std::exchange(open_trace, nullptr)) {
+  clear_autocast_cache();
+}
+OpenTrace::Inactive::~Inactive() {
+  clear_autocast_cache();
+  open_trace = outer_;
+}
+
+OpenTrace* OpenTrace::current() { return open_trace; }
+
+void OpenTrace::begin() {
+  capture_ = std::make_unique<graph::Capture>();
+  recording_ = std::make_unique<graph::Recording>(std::make_shared<sym::Shapes>(),
+                                                  std::span<const graph::InputSpec>(), capture_.get());
+  recording_->tracer().keep_handles();
+  sources_.clear();
+}
+
+void OpenTrace::expire() {
+  if (!recording_) return;
+  for (auto& t : recording_->tracer().handles())
+    if (t.is_traced()) t.impl()->traced = dead_value();
+}
+
+size_t OpenTrace::input(const Tensor& t, SourceId source, std::span<const SizeKind> kinds) {
+  internal_check(!t.is_traced()) << "a handle is no tensor from outside";
+  Dims sizes(t.sizes());
+  auto& shapes = *recording_->graph().shapes;
+  auto symbolic = graph::symbolic_spec(t, shapes);
+  for (size_t d = 0; d < sizes.size() && d < kinds.size(); ++d)
+    if (kinds[d] == SizeKind::symbolic) sizes[d] = symbolic.sizes[d];
+  auto spec = graph::spec_with(t, std::move(sizes));
+  size_t before = recording_->outside().size();
+  size_t number = recording_->outside(t, spec);
+  if (recording_->outside().size() > before) sources_.push_back(source);
+  return number;
+}
+
+Tensor OpenTrace::handle_of(const Tensor& t) {
+  auto& tracer = recording_->tracer();
+  Tensor h = graph::handle(tracer.current_value(t));
+  h.impl()->requires_grad = t.requires_grad();
+  tracer.keep(h);
+  return h;
+}
+
+Tensor OpenTrace::number(const Scalar& value, SourceId source) {
+  sources_.push_back(source);
+  return recording_->number(number_input(value));
+}
+
+SymInt OpenTrace::size(int64_t value, SourceId source) {
+  value_check(value >= 2, name_.c_str()) << "a symbolic size is at least 2, and this is " << value;
+  Tensor t = size_input(value);
+  SizeKind kinds[] = {SizeKind::symbolic};
+  size_t k = input(t, source, kinds);
+  return recording_->outside_value(k)->tensor.sizes()[0];
+}
+
+bool OpenTrace::is_handle(const Tensor& t) const {
+  return recording_ && t.defined() && t.is_traced() && recording_->tracer().knows(graph::value_of(t));
+}
+
+std::vector<Tensor> OpenTrace::living() const {
+  std::vector<Tensor> alive;
+  std::unordered_map<const TensorImpl*, size_t> counts;  // references of the trace itself
+  for (auto& t : recording_->tracer().handles()) ++counts[t.impl()];
+  for (auto& t : recording_->tracer().handles()) {
+    auto it = counts.find(t.impl());
+    if (it == counts.end()) continue;
+    if (t.impl()->use_count() > it->second && t.is_traced()) alive.push_back(t);
+    counts.erase(it);
+  }
+  return alive;
+}
+
+void OpenTrace::at_line(const char* file, int line, const char* module_path) {
+  line_ = {file, line, module_path};
+  if (open_trace == this) graph::Break::line = line_;
+}
+
+// Ends the recording: gives the program, the inputs of its first run, and the gradient slots that it fills.
+std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, std::vector<Tensor>& inputs,
+                                               std::vector<graph::Gradients::Filled>& slots) {
+  auto segment = std::make_shared<Segment>();
+  auto& tracer = recording_->tracer();
+  std::vector<Tensor> outputs;
+  std::unordered_map<const graph::Value*, size_t> output_numbers;
+  std::vector<std::pair<size_t, const graph::Value*>> from_inputs;
+  {
+    Active on(*this);
+    for (auto& t : results) {
+      auto& r = segment->results_.emplace_back();
+      if (!t.defined()) continue;
+      auto at = tracer.locate(t);
+      bool is_outside = at.cell && !at.cell->first->producer;
+      auto* v = is_outside ? at.cell->first : at.version;
+      if (t.is_traced())  // else it stays what it is
+        for (auto& view : at.views) r.views.push_back({view.call->op, view.call->args.clone(), view.result});
+      if (v->producer) {
+        tracer.check_separate(at);
+        auto [it, fresh] = output_numbers.try_emplace(v, outputs.size());
+        if (fresh) outputs.push_back(graph::handle(v));
+        r.kind = Segment::Result::Kind::output;
+        r.number = it->second;
+      } else if (v->constant.defined() && v->constant.impl()->wrapped_number && !recording_->is_outside(v)) {
+        r.kind = Segment::Result::Kind::constant;
+        r.constant = v->constant;
+      } else {
+        r.kind = Segment::Result::Kind::input;
+        from_inputs.emplace_back(segment->results_.size() - 1, v);
+      }
+    }
+    segment->has_history_ = tracer.has_history();
+    capture_->graph = recording_->finish(outputs);
+  }
+  slots = recording_->gradients().filled();
+  inputs = recording_->outside();
+  auto& g = capture_->graph;
+  for (auto& [k, v] : from_inputs)
+    segment->results_[k].number = size_t(std::find(g.inputs.begin(), g.inputs.end(), v) - g.inputs.begin());
+  graph::complete(*capture_, inputs.size(), name_.c_str());
+  segment->sources_ = std::move(sources_);
+  segment->program_ = std::make_unique<Traced>(std::move(*capture_), name_);
+  return segment;
+}
+
+std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results) {
+  std::vector<Tensor> inputs;
+  std::vector<graph::Gradients::Filled> slots;
+  auto segment = segment_of(results, inputs, slots);
+  auto former = std::move(recording_);  // sets gradient slots back
+  auto handles = former->tracer().handles();
+  former.reset();
+  capture_.reset();
+  std::vector<Tensor> real;
+  {
+    Inactive outside;
+    real = (*segment)(inputs);
+  }
+  for (size_t k = 0; k < results.size(); ++k)
+    if (results[k].defined() && results[k].is_traced()) give_data(results[k], real[k]);
+  for (auto& s : slots) {
+    Tensor grad = autograd::ensure_meta(s.leaf).grad;
+    if (s.grad.is_traced()) give_data(s.grad, grad);
+    autograd::ensure_meta(s.leaf).grad = s.grad;
+  }
+  for (auto& t : handles)
+    if (t.is_traced()) t.impl()->traced = dead_value();
+  return segment;
+}
+
+std::shared_ptr<Segment> OpenTrace::cut(std::span<const Tensor> results) {
+  runtime_check(recording_ != nullptr, name_.c_str()) << "the trace was closed";
+  if (active_) active_->on_.reset();
+  auto segment = end_segment(results);
+  begin();
+  if (active_) active_->on_.emplace(*recording_);
+  return segment;
+}
+
+std::shared_ptr<Segment> OpenTrace::close(std::span<const Tensor> results) {
+  runtime_check(recording_ != nullptr, name_.c_str()) << "the trace was closed";
+  if (active_) active_->on_.reset();
+  return end_segment(results);
+}
+
+Tensor number_input(const Scalar& value) { return op::wrapped_number(value); }
+
+Tensor size_input(int64_t n) {
+  int64_t one = 1;
+  Tensor t = Tensor::empty(IntSpan(&one, 1), DType::Bool);
+  SymInt sizes[] = {n}, strides[] = {int64_t(0)};
+  return t.alias(SymSpan(sizes, 1), SymSpan(strides, 1), int64_t(0));
+}
+
+}  // namespace facula::run

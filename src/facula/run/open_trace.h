@@ -1,0 +1,139 @@
+// A trace that is recorded call by call, and that can be cut: the calls so far become a program, which runs, and their
+// results become real tensors; then the recording goes on. compile() is built on it.
+//   OpenTrace t("step");
+//   t.input(x, source);
+//   { OpenTrace::Active on(t); y = x * 2; z = y + 1; }   // handles: tensors without data
+//   auto first = t.cut({y, z});                          // y and z have data from here on
+//   (*first)({other_x});                                 // the same calls on another tensor
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "facula/graph/break.h"
+#include "facula/graph/recording.h"
+#include "facula/run/traced.h"
+
+namespace facula::run {
+
+using SourceId = uint64_t;  // the meaning is the caller's
+enum class SizeKind : uint8_t { fixed, symbolic };
+
+// The program of a part of a trace. It does not change, and may outlive the trace.
+class Segment {
+ public:
+  // By input: where the caller finds it.
+  std::span<const SourceId> sources() const { return sources_; }
+  // Tensors from outside that were never announced; the program always reads these.
+  const std::vector<Tensor>& captured() const { return program_->captured(); }
+  // By input: whether the program writes it in place.
+  std::vector<bool> writes() const;
+  size_t results() const { return results_.size(); }
+  // Runs the program. Gives the tensors that became results, in order. Views of inputs and of each other are views.
+  // Raises ValueError if an assumption of the trace does not hold.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
+  // True if the assumptions of the trace hold for these inputs; else `why` says which one does not.
+  bool accepts(std::span<const Tensor> inputs, std::string* why = nullptr) const;
+  std::string text(bool lines = false) const { return program_->text(lines); }
+  Traced& program() const { return *program_; }
+
+ private:
+  friend class OpenTrace;
+  // A view of a result or an input.
+  struct View {
+    const op::Operator* op;
+    op::Args args;  // the tensors are those of the graph
+    int result;
+  };
+  struct Result {
+    enum class Kind : uint8_t { none, input, output, constant } kind = Kind::none;
+    size_t number = 0;  // of the input, or of the program's output
+    Tensor constant = {};
+    std::vector<View> views = {};  // from the memory to the result
+  };
+  std::vector<Tensor> views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+
+  std::unique_ptr<Traced> program_;
+  std::vector<SourceId> sources_;
+  std::vector<Result> results_;
+  bool has_history_ = true;  // some call was recorded while gradients were enabled
+};
+
+class OpenTrace {
+ public:
+  explicit OpenTrace(std::string name = "program");
+  ~OpenTrace();
+  OpenTrace(const OpenTrace&) = delete;
+
+  // While it lives, calls of operators on this thread are recorded.
+  class Active {
+   public:
+    explicit Active(OpenTrace& t);
+    ~Active();
+
+   private:
+    friend class OpenTrace;
+    OpenTrace *trace_, *outer_;
+    Active* outer_active_;
+    std::optional<graph::Recording::Active> on_;
+  };
+  // While it lives, calls are made as if no trace was open.
+  class Inactive {
+   public:
+    Inactive();
+    ~Inactive();
+
+   private:
+    op::Mode::With no_mode_;
+    autograd::Tracing::With no_tape_;
+    graph::Tracer::Observed no_host_;
+    OpenTrace* outer_;
+  };
+  static OpenTrace* current();  // of the thread; null: none, or an Inactive lives
+
+  // Announces a tensor from outside as an input, before a call reads it; gives its number. Sizes are fixed, except for
+  // those of 2 and more that are named as symbolic.
+  size_t input(const Tensor& t, SourceId source, std::span<const SizeKind> sizes = {});
+  // A handle with the symbolic sizes of a tensor from outside.
+  Tensor handle_of(const Tensor& t);
+  // A number as an operand: a handle of rank 0 that promotes like a Python number. Runs take number_input(x) for it.
+  Tensor number(const Scalar& value, SourceId source);
+  // An integer of 2 or more as a size. Runs take size_input(n) for it.
+  SymInt size(int64_t value, SourceId source);
+
+  // Whether t is a handle of the current segment.
+  bool is_handle(const Tensor& t) const;
+  // The handles that callers got and still refer to.
+  std::vector<Tensor> living() const;
+  size_t calls() const { return recording_->graph().nodes.size(); }
+  // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).
+  void at_line(const char* file, int line, const char* module_path = "");
+
+  // Makes these tensors the results of the calls so far, runs them, and gives the handles among them their data. Other
+  // handles can no longer be used. Then a new segment begins. If running raises an error, nothing outside was written,
+  // and no handle has data.
+  std::shared_ptr<Segment> cut(std::span<const Tensor> results);
+  // The same, and the trace ends.
+  std::shared_ptr<Segment> close(std::span<const Tensor> results);
+
+ private:
+  void begin();
+  std::shared_ptr<Segment> end_segment(std::span<const Tensor> results);
+  std::shared_ptr<Segment> segment_of(std::span<const Tensor> results, std::vector<Tensor>& inputs,
+                                      std::vector<graph::Gradients::Filled>& slots);
+  void expire();
+
+  std::string name_;
+  std::unique_ptr<graph::Capture> capture_;
+  std::unique_ptr<graph::Recording> recording_;
+  std::vector<SourceId> sources_;
+  graph::SourceLine line_;
+  Active* active_ = nullptr;
+};
+
+Tensor number_input(const Scalar& value);
+Tensor size_input(int64_t n);
+
+}  // namespace facula::run
