@@ -18,7 +18,8 @@ def differences(ours, theirs):
     a, b = np.asarray(ours[1]), np.asarray(theirs[1])
     if a.shape != b.shape or a.dtype != b.dtype:
         return f"{a.dtype}{a.shape} instead of {b.dtype}{b.shape}"
-    if ours[0] == "quantized" and not np.allclose(ours[2], theirs[2], rtol=1e-6):
+    # Calls choose the scale of a result by what each library computes in floating point.
+    if ours[0] == "quantized" and not np.allclose(ours[2], theirs[2], rtol=1e-4):
         return f"scale {ours[2]} instead of {theirs[2]}"
     if ours[0] == "quantized" and ours[3] != theirs[3]:
         return f"zero point {ours[3]} instead of {theirs[3]}"
