@@ -34,6 +34,9 @@ test: build ## run all tests
 	echo; echo "C++:    $$(grep 'tests passed' $(BUILD)/test-cpp.log || tail -n 1 $(BUILD)/test-cpp.log)"; \
 	echo "Python: $$(tail -n 1 $(BUILD)/test-python.log)"; exit $$failed
 
+test-distributed: package ## run groups over network namespaces, which stand for hosts (needs the right to create them: root)
+	$(TEST_RUN) $(RUN) tests/distributed/hosts.py $(ARGS)
+
 ##@ Building
 setup: ## install what is needed
 	@VENV=$(VENV) setup/setup.sh
@@ -86,6 +89,14 @@ bench: build ## compare speed; results in bench/results.md
 	FACULA_PEER=.peer/bin/python $(RUN) bench/run.py $(ARGS)
 	$(BUILD)/bench/bench_steady
 	$(RUN) bench/new_size.py
+
+bench-distributed: package ## compare collectives and data-parallel steps of 2 ranks with Gloo's (ARGS='--ranks 4')
+	@setup/peer.sh
+	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed.py $(ARGS)
+
+peer-distributed: package ## run PyTorch's own tests of distributed programs from its wheel (ARGS="--only all_reduce")
+	@setup/peer.sh
+	$(TEST_RUN) $(RUN) tests/distributed/peer_tests.py --report $(BUILD)/peer_distributed.json $(ARGS)
 
 conformance: package ## answer the calls of PyTorch's database of operators; results in docs/conformance.md
 	@setup/peer.sh

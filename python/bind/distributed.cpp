@@ -384,11 +384,25 @@ PyType_Slot work_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(work_dealloc
 PyType_Spec work_spec = {"facula._C.GroupWork", sizeof(WorkObject), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, work_slots};
 
+PyObject* read_group_memory(PyObject*, PyObject* path) {
+  return guarded([&] {
+    RankStatus s = read_status(std::string(text_of(path)));
+    return Py_BuildValue("{s:s, s:s, s:s, s:i, s:i, s:i, s:K, s:O, s:d, s:d}", "token", s.token.c_str(),
+                         "operation", s.operation.c_str(), "site", s.site.c_str(), "rank", s.rank, "size",
+                         s.size, "pid", s.pid, "finished", (unsigned long long)s.finished, "waiting",
+                         s.waiting ? Py_True : Py_False, "waiting_s", s.waiting_s, "mean_ms", s.mean_ms);
+  });
+}
+PyMethodDef functions[] = {{"read_group_memory", read_group_memory, METH_O,
+                            "The state of a rank, from the file of its shared memory."},
+                           {nullptr, nullptr, 0, nullptr}};
+
 }  // namespace
 
 void add_distributed(PyObject* module) {
   GroupType = add_type(module, &group_spec);
   WorkType = add_type(module, &work_spec);
+  add_functions(module, functions);
 }
 
 }  // namespace facula::bind

@@ -201,12 +201,15 @@ PyObject* trace_sizes(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* is_traced(PyObject*, PyObject* o) { return PyBool_FromLong(is_tensor(o) && impl_of(o)->traced); }
+
 }  // namespace
 
 void add_graph(PyObject* module) {
   static PyMethodDef functions[] = {
       {"program_graph", program_graph, METH_O,
        "program_graph(program) -> inputs, nodes, outputs, sizes and guards of its graph, as plain values"},
+      {"is_traced", is_traced, METH_O, "is_traced(tensor): whether it belongs to a trace"},
       {"trace_sizes", trace_sizes, METH_VARARGS, "trace_sizes(function, tensors, name, sizes) -> Program"},
       {nullptr, nullptr, 0, nullptr}};
   add_functions(module, functions);

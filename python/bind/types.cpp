@@ -11,7 +11,7 @@ namespace facula::bind {
 
 PyTypeObject *DTypeType, *DeviceType_, *FormatType, *LayoutType;
 static PyObject* dtype_objects[kDTypeCount];
-static PyObject* format_objects[3];
+static PyObject* format_objects[kMemoryFormats];
 static PyObject* layout_objects[4];  // as Layout counts
 
 PyObject* wrap(DType d) { return Py_NewRef(dtype_objects[int(d)]); }
@@ -345,7 +345,7 @@ void add_types(PyObject* module) {
   }
   DeviceType_ = add_type(module, &device_spec);
   FormatType = add_type(module, &format_spec);
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kMemoryFormats; ++i) {
     auto* o = PyObject_New(FormatObject, FormatType);
     if (!o) throw PythonError();
     o->value = MemoryFormat(i);

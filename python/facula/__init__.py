@@ -30,6 +30,7 @@ else:
         as_tensor,
         asarray,
         channels_last,
+        channels_last_3d,
         contiguous_format,
         default_generator,
         device,
@@ -142,7 +143,7 @@ _SUBMODULES = frozenset(
     """
     _dynamo _higher_order_ops _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed
     distributions export func functional futures fx hub jit library masked monitor mps multiprocessing
-    nested nn onnx optim overrides package profiler program quantization quasirandom random
+    nested nn onnx optim overrides package packaged profiler program quantization quasirandom random
     return_types safetensors serialization signal sparse storage testing torch_version types utils version xpu
     """.split()
 )
@@ -198,6 +199,7 @@ _ELSEWHERE = {
             tensordot tile unique unique_consecutive
         """,
         "_higher_order_ops": "cond",
+        "packaged": "load_package",
         "_logging": "set_logs",
         "_qscheme": """
             per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine

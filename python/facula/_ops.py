@@ -282,6 +282,17 @@ class _OpNamespace(ModuleType):
         return packet
 
 
+class _HigherOrder:
+    """``facula.ops.higher_order``: operators whose arguments include functions."""
+
+    def __getattr__(self, name: str) -> HigherOrderOperator:
+        from ._higher_order_ops._regions import REGIONS
+
+        if name not in REGIONS:
+            raise AttributeError(f"'_OpNamespace' 'higher_order' object has no attribute '{name}'")
+        return REGIONS[name]
+
+
 class _Ops(ModuleType):
     """Operators by namespace: ``facula.ops.aten``, and the namespaces of users' libraries."""
 
@@ -289,9 +300,11 @@ class _Ops(ModuleType):
         super().__init__(f"{__name__.partition('.')[0]}.ops")
         self.loaded_libraries: set[str] = set()
 
-    def __getattr__(self, name: str) -> _OpNamespace:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "higher_order":
+            return _HigherOrder()
         namespace = _OpNamespace(name)
         setattr(self, name, namespace)
         return namespace

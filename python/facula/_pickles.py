@@ -79,7 +79,7 @@ class Pickler(pickle._Pickler):  # the pure Python one, whose dispatch can be ex
         else:
             super().save_global(obj, name)
 
-    dispatch[type] = dispatch[FunctionType] = save_global
+    dispatch[FunctionType] = save_global  # that of classes calls it
 
     def persistent_id(self, o: Any) -> Any:
         if not isinstance(o, (TypedStorage, UntypedStorage)):

@@ -9,6 +9,7 @@ functions that take the scale.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ class QuantizedTensor(Tensor):
 
     >>> q = facula.quantize_per_tensor(facula.tensor([-1.0, 0.0, 1.0]), 0.1, 10, facula.quint8)
     >>> q.int_repr()
-    tensor([ 0, 10, 20], dtype=uint8)
+    tensor([ 0, 10, 20], dtype=facula.uint8)
     """
 
     _integers: Tensor
@@ -536,6 +537,23 @@ _OWN: dict[str, Callable] = {
 # ---- creation
 
 
+def recordable(f: Callable) -> Callable:
+    """Lets arguments that are no tensors, such as the proxies of a trace, override a function."""
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        others = [a for a in (*args, *kwargs.values()) if not isinstance(a, Tensor)]
+        nested = [
+            item for a in others if type(a) in (list, tuple) for item in a if not isinstance(item, Tensor)
+        ]
+        overriding = [a for a in (*others, *nested) if hasattr(type(a), "__torch_function__")]
+        if overriding:
+            return _C.handle_torch_function(call, overriding, *args, **kwargs)
+        return f(*args, **kwargs)
+
+    return call
+
+
 def _held(dtype: Any, name: str) -> Integers:
     if dtype not in INTEGERS:
         raise RuntimeError(
@@ -566,6 +584,7 @@ def _check_input(x: Any, name: str) -> None:
         raise RuntimeError(f"{name}: Quantize only works on Float Tensor, got {x.dtype}\n  hint: x.float()")
 
 
+@recordable
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
     """Returns ``input`` quantised with one scale and zero point; lists with one of each per tensor.
 
@@ -586,6 +605,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
     return requantized(input.detach(), Parameters(dtype, scale, zero_point))
 
 
+@recordable
 def quantize_per_channel(
     input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: Any
 ) -> QuantizedTensor:
@@ -648,6 +668,7 @@ def choose_parameters(low: float, high: float, held: Integers, reduce_range: boo
     return scale, round(min(max(start, qmin), qmax))
 
 
+@recordable
 def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -> QuantizedTensor:
     """Returns ``input`` quantised with the scale and zero point of its smallest and largest element."""
     name = "quantize_per_tensor_dynamic"

@@ -19,6 +19,7 @@ from ._quantized import (
     is_quantized,
     packed4,
     real,
+    recordable,
     requantized,
     unpacked4,
     wrap,
@@ -275,6 +276,13 @@ class PackedParams:
             bias = None if self.bias_ is None else (self.bias_.double() / output_scale).float()
             self._factors[key] = multiplier, bias
         return self._factors[key]
+
+    def __fx_create_arg__(self, tracer: Any) -> Any:
+        name = next((name for name, value in vars(tracer.root).items() if value is self), None)
+        if name is None:
+            name = tracer.get_fresh_qualname("_packed_weight_")
+            setattr(tracer.root, name, self)
+        return tracer.create_node("get_attr", name, (), {})
 
     def __reduce__(self) -> tuple:
         return _repacked, (type(self), self.weight, self.bias_, self.geometry)
@@ -849,9 +857,15 @@ TABLE: dict[str, Callable] = {
 }
 
 
+@functools.cache
 def find(name: str) -> Any:
     """Returns the function of ``ops.quantized`` with this name, None if there is none."""
-    return TABLE.get(name) or _elementwise().get(name)
+    function = TABLE.get(name) or _elementwise().get(name)
+    if function is None:
+        return None
+    call = recordable(function)
+    call.__module__, call.__name__, call.__qualname__ = __name__, name, name
+    return call
 
 
 def names() -> list[str]:

@@ -80,6 +80,9 @@ class _QuantizedDtype:
     def __reduce__(self) -> str:
         return self._name
 
+    def __fx_create_arg__(self, tracer: object) -> _QuantizedDtype:
+        return self
+
 
 qint8, quint8, quint4x2, quint2x4 = (_QuantizedDtype(n, 1) for n in "qint8 quint8 quint4x2 quint2x4".split())
 qint32 = _QuantizedDtype("qint32", 4)

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 _ONE_PROCESS = "training by more than one process is not supported"
 _EAGER = "there is no TorchScript: modules and functions run as the Python that they are"
 _CAPTURE = "Facula records programs in a way of its own (torch.compile, torch.fx, torch.export)"
-_QUANTIZED = "quantized tensors are not supported"
 _EXPORT = "models are not exported to this format"
 _CUDA = "there is no support for CUDA"
 _TENSORS_ALONE = "vmap maps functions of tensors, not of objects that have a vmap of their own"
@@ -112,12 +111,6 @@ _NAMES: dict[str, dict[str, str]] = {
         "export._trace": "_export",
         "export.decomp_utils": "CustomDecompTable",
         "nn.utils._per_sample_grad": "call_for_per_sample_grads",
-    },
-    _QUANTIZED: {
-        "ao.quantization": """
-            FakeQuantize FakeQuantizeBase HistogramObserver MinMaxObserver ObserverBase
-            PlaceholderObserver
-        """,
     },
     _EXPORT: {
         "onnx.symbolic_helper": "cast_pytorch_to_onnx",

@@ -104,7 +104,9 @@ mkldnn.flags = _flags(mkldnn, "enabled", "deterministic", "allow_tf32")
 openmp = _Backend("openmp", True)
 mkl = _Backend("mkl", False, VERBOSE_OFF=0, VERBOSE_ON=1, verbose=_Verbose)
 opt_einsum = _Backend("opt_einsum", False, enabled=False, strategy=None, get_opt_einsum=lambda: None)
-quantized = _Backend("quantized", False, engine="none", supported_engines=["none"])
+quantized = _Backend(
+    "quantized", False, engine="x86", supported_engines=["qnnpack", "none", "onednn", "x86", "fbgemm"]
+)
 cpu = _Backend("cpu", True)
 nnpack = _Backend("nnpack", False)
 cusparselt = _Backend("cusparselt", False, version=lambda: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import sys
 import types
 import weakref
@@ -34,7 +35,8 @@ class OptimizedModule(Module):
         model = self._orig_mod
         run = CompiledFunction(_caller(model), type(model).__name__, fullgraph)
         run.enabled = not disabled
-        self.__dict__["_run"] = run
+        run.__name__ = type(model).__name__
+        self.__dict__["_run"] = _checked(run)
 
     def __deepcopy__(self, memo: Any) -> Any:
         made = type(self)(copy.deepcopy(self._orig_mod, memo))
@@ -197,7 +199,16 @@ def _captured(model: Any, fullgraph: bool, disabled: bool) -> Any:
     run._fullgraph = fullgraph
     if disabled:
         run.enabled = False
-    return run
+    return _checked(run)
+
+
+def _checked(run: Any) -> Any:
+    every = int(os.environ.get("FACULA_COMPILE_CHECK") or 0)
+    if every <= 0 or not run.enabled:
+        return run
+    from ._dynamo.check import checked
+
+    return checked(run, every)
 
 
 def _caller(model: Any) -> Any:

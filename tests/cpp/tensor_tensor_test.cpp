@@ -193,6 +193,9 @@ TEST(Tensor, KnowsItsLayout) {
   EXPECT_FALSE(empty({2, 3, 4, 5}).is_contiguous(MemoryFormat::channels_last));
   EXPECT_TRUE(empty({2, 1, 3, 3}).is_contiguous(MemoryFormat::channels_last));
   EXPECT_FALSE(empty({2, 3}).is_contiguous(MemoryFormat::channels_last));
+  Tensor volumes = strided({2, 3, 4, 5, 6}, {360, 1, 90, 18, 3});
+  EXPECT_TRUE(volumes.is_contiguous(MemoryFormat::channels_last_3d) && volumes.is_channels_last());
+  EXPECT_FALSE(volumes.is_contiguous(MemoryFormat::channels_last));
   EXPECT_EQ(to_string(channels_last_strides(symbolic(ints({2, 3, 4, 5, 6})))), "[360, 1, 90, 18, 3]");
 }
 

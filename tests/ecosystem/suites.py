@@ -41,7 +41,8 @@ def main():
     a = parser.parse_args()
     first, every = (int(n) for n in a.part.split("/")) if a.part else (1, None)
     chosen = [s for s in SUITES if re.search(a.only, s.name)]
-    rows, missing = zoo.compare(chosen, every, first - 1, [ROOT / ".ecosystem" / "site-packages"])
+    packages = ROOT / ".ecosystem" / "site-packages"
+    rows, missing = zoo.compare(chosen, every, first - 1, [packages], [Path(__file__).parent / "peer"])
     total, both = (sum(r[k] for r in rows) for k in (1, 2))
     print(f"{both} of {total} ({100 * both / max(total, 1):.1f} %)", *missing, sep="\n")
     return both < 0.98 * total

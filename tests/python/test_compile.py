@@ -3,12 +3,12 @@
 import copy
 import pickle
 
+import facula.nn.functional as F
 import pytest
-from facula import _C
 
 import facula
 import facula.nn as nn
-import facula.nn.functional as F
+from facula import _C
 
 
 def counts(f):
@@ -33,7 +33,12 @@ def check(f, *calls, captures=1):
 
 def same(a, b):
     if isinstance(b, facula.Tensor):
-        return isinstance(a, facula.Tensor) and a.dtype == b.dtype and a.shape == b.shape and facula.allclose(a, b, rtol=1e-5, atol=1e-6)
+        return (
+            isinstance(a, facula.Tensor)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and facula.allclose(a, b, rtol=1e-5, atol=1e-6)
+        )
     if isinstance(b, (list, tuple)):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(b, dict):
@@ -81,8 +86,7 @@ def test_closures_defaults_and_keywords():
 def test_comprehensions_and_generators():
     def pairs(items):
         for k, item in enumerate(items):
-            yield k, item
-        return
+            yield k, item * 1
 
     def f(x):
         rows = [r * k for k, r in pairs(x.unbind(0))]
@@ -331,3 +335,16 @@ def test_dropout_and_batch_norm_follow_the_mode_of_the_module():
         assert same(a, b)
     assert _C.is_grad_enabled()
     assert F.relu is F.relu
+
+
+def test_checked_calls_report_a_difference(monkeypatch):
+    monkeypatch.setenv("FACULA_COMPILE_CHECK", "2")
+    model = Counter()
+    compiled = facula.compile(model)
+    for _ in range(4):
+        compiled(x)
+    assert len(model.seen) == 4
+    wrong = facula.compile(lambda x: x * (2 if facula.compiler.is_compiling() else 3))
+    wrong(x)
+    with pytest.raises(RuntimeError, match="call 2 of <lambda> differs.*the elements of the result"):
+        wrong(x)

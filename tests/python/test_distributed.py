@@ -409,7 +409,7 @@ def disagree(rank, case):
     elif case == "dtype":
         call = lambda: dist.all_reduce(facula.ones(2, dtype=facula.float64 if rank else facula.float32))  # noqa: E731
     elif case == "root":
-        call = lambda: (dist.broadcast(facula.ones(2), rank % 2), dist.barrier())  # noqa: E731
+        call = lambda: dist.broadcast(facula.ones(2), rank % 2)  # noqa: E731
     elif case == "reduction":
         call = lambda: dist.all_reduce(facula.ones(2), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)  # noqa: E731
     else:
@@ -417,6 +417,7 @@ def disagree(rank, case):
     began = time.monotonic()
     with pytest.raises(RuntimeError) as error:
         call()
+        dist.barrier()  # the root of a broadcast does not wait for the others
     return time.monotonic() - began, str(error.value)
 
 
@@ -565,3 +566,66 @@ def test_nodes_meet_over_a_store(tmp_path):
     assert [a.returncode for a in answers] == [0, 0], answers
     text = "".join(a.stdout for a in answers)
     assert "0 0 2 3.0 1" in text and "1 0 2 3.0 1" in text
+
+
+# ---- optimizers in parts, status
+
+
+def optimizer_in_parts(rank):
+    from facula.distributed.optim import ZeroRedundancyOptimizer
+
+    facula.manual_seed(0)
+    nets = [
+        facula.nn.Sequential(facula.nn.Linear(8, 16), facula.nn.Tanh(), facula.nn.Linear(16, 4))
+        for _ in range(2)
+    ]
+    nets[1].load_state_dict(nets[0].state_dict())
+    whole = facula.optim.Adam(nets[0].parameters(), lr=0.01)
+    parts = ZeroRedundancyOptimizer(nets[1].parameters(), facula.optim.Adam, lr=0.01)
+    x = facula.randn(32, 8)
+    for k in range(5):
+        for net, optimizer in zip(nets, (whole, parts)):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 / (k + 1)  # as a scheduler does
+            optimizer.zero_grad()
+            (net(x) ** 2).mean().backward()
+            optimizer.step()
+    for a, b in zip(nets[0].parameters(), nets[1].parameters()):
+        assert facula.equal(a, b)
+    elements = sum(s["exp_avg"].numel() for s in parts.optim.state.values())
+    parts.consolidate_state_dict(to=0)
+    if rank == 0:
+        mine, theirs = parts.state_dict(), whole.state_dict()
+        assert mine["state"].keys() == theirs["state"].keys()
+        for k, state in theirs["state"].items():
+            assert facula.equal(mine["state"][k]["exp_avg"], state["exp_avg"])
+        box = [mine]
+    else:
+        with pytest.raises(RuntimeError, match="has not been consolidated on this rank"):
+            parts.state_dict()
+        box = [None]
+    dist.broadcast_object_list(box, 0)
+    parts.load_state_dict(box[0])
+    return elements
+
+
+def test_an_optimizer_in_parts_equals_the_whole_one_with_a_share_of_the_state():
+    shares = results(2, optimizer_in_parts)
+    total = 8 * 16 + 16 + 16 * 4 + 4
+    assert sum(shares) == total and max(shares) <= 0.75 * total
+
+
+def look_at_the_others(rank):
+    from facula.distributed import status
+
+    dist.all_reduce(facula.ones(2))
+    objects = [None] * 2
+    dist.all_gather_object(objects, os.getpid())
+    rows = status.table(objects)
+    dist.barrier()
+    return [(r["rank"], r["size"], r["state"]) for r in rows]
+
+
+def test_the_ranks_of_a_running_job_are_shown():
+    for rows in results(2, look_at_the_others):
+        assert rows == [(0, 2, "alive"), (1, 2, "alive")]

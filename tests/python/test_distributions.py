@@ -485,3 +485,13 @@ def test_divergences_are_registered_for_any_class():
         D.register_kl(Kind, 3)
     with pytest.raises(NotImplementedError, match="p type int and q type Kind"):
         D.kl_divergence(3, Kind())
+
+
+@pytest.mark.parametrize("given", ["scale_tril", "covariance_matrix", "precision_matrix"])
+def test_matrices_of_a_normal_have_the_batch_of_its_mean(given):
+    one = D.MultivariateNormal(facula.zeros(2, 3), **{given: 2 * facula.eye(3).unsqueeze(0)})
+    for d, batch in ((one, (2,)), (one.expand([4, 2]), (4, 2))):
+        for name in ("scale_tril", "covariance_matrix", "precision_matrix"):
+            assert getattr(d, name).shape == (*batch, 3, 3), name
+    wishart = D.Wishart(facula.tensor([4.0, 5.0]), **{given: 2 * facula.eye(3).unsqueeze(0)})
+    assert wishart.scale_tril.shape == wishart.covariance_matrix.shape == (2, 3, 3)

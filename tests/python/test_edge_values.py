@@ -1,6 +1,7 @@
 """Faults that the generated edges of newer operators found: expected are PyTorch's numbers, or exact ones."""
 
 import math
+import secrets
 
 import facula.nn.functional as fn
 import numpy as np
@@ -412,3 +413,27 @@ def test_what_is_no_dimension_number_or_dtype_is_refused_as_by_pytorch():
             F.ones(2).repeat_interleave(F.ones(2).to(dtype))
     with pytest.raises(RuntimeError, match="repeat_interleave: the repeats are more"):
         F.ones(2).repeat_interleave(F.tensor([2**62, 2**62]))
+
+
+def test_gradients_of_singular_vectors_survive_matrices_whose_squares_underflow():
+    """A vector does not change with the size of a matrix, so its gradient is inversely proportional to it."""
+    from facula.func import hessian, jacrev
+
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    q, r = np.linalg.qr(np.random.default_rng(seed).standard_normal((2, 3, 3)))[0]
+    a = q @ np.diag([3.0, 2.0, 1.0]) @ r
+
+    def vector(a):
+        return F.linalg.svd(a, full_matrices=False)[0][:, 0]
+
+    def both(a):
+        u, s, vh = F.linalg.svd(a, full_matrices=False)
+        return (u @ vh)[0, 1] * s[0]
+
+    gradient, second = jacrev(vector)(F.tensor(a)), hessian(both)(F.tensor(a))
+    sign = F.sign(vector(F.tensor(a)) @ vector(F.tensor(a, dtype=F.float32)).double())
+    small = F.tensor(1e-21 * a, dtype=F.float32)
+    F.testing.assert_close(jacrev(vector)(small).double() * 1e-21 * sign, gradient, rtol=1e-4, atol=1e-5)
+    small = F.tensor(1e-19 * a, dtype=F.float32)
+    F.testing.assert_close(hessian(both)(small).double() * 1e-19, second, rtol=1e-4, atol=1e-5)

@@ -357,3 +357,22 @@ def test_a_draft_reports_the_sizes_that_the_module_fixes():
     assert not program._report.successful()
     assert "size 0 of x" in str(program._report) and "size 1" not in str(program._report)
     assert facula.export.draft_export(nn.ReLU(), (facula.rand(2),))._report.successful()
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_export_with_a_dynamic_batch(kind):
+    facula.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = getattr(nn, kind)(4, 6, 2, batch_first=True, bidirectional=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0]
+
+    net = Net()
+    module = export(net, (facula.rand(2, 5, 4),), dynamic_shapes=({0: batch()},)).module()
+    for n in (2, 5):
+        x = facula.rand(n, 5, 4)
+        equal(module(x), net(x), 1e-6)

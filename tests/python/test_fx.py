@@ -297,3 +297,37 @@ def test_a_graph_is_printed_as_the_table_that_pytorch_prints(capsys):
         "call_module  relu    relu      (x,)     {}",
         "output       output  output    (relu,)  {}",
     ]
+
+
+def test_a_tracer_of_another_package_patches_modules_under_pytorch_names():
+    """As graph libraries do, which write their own ``trace`` with the parts of this module."""
+    from facula.fx import _symbolic_trace as parts
+
+    class Leaves(fx.Tracer):
+        @parts.compatibility(is_backward_compatible=True)
+        def trace(self, root, concrete_args=None):
+            self.root, self.graph, self.tensor_attrs = root, fx.Graph(tracer_cls=type(self)), {}
+            self.submodule_paths = {m: name for name, m in root.named_modules()}
+            fn, args = self.create_args_for_root(type(root).forward, True, concrete_args)
+
+            def call(module, *args, **kwargs):
+                return self.call_module(
+                    module, lambda *a, **k: parts._orig_module_call(module, *a, **k), args, kwargs
+                )
+
+            def attribute(module, name):
+                return self.getattr(name, parts._orig_module_getattr(module, name), {})
+
+            with parts._Patcher() as patcher:
+                patcher.patch_method(nn.Module, "__getattr__", attribute, deduplicate=False)
+                patcher.patch_method(nn.Module, "__call__", call, deduplicate=False)
+                parts._patch_wrapped_functions(patcher)
+                parts._autowrap_check(patcher, {}, self._autowrap_function_ids)
+                self.create_node("output", "output", (self.create_arg(fn(*args)),), {}, type_expr=None)
+            return self.graph
+
+    m = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    traced = fx.GraphModule(m, Leaves().trace(m))
+    assert [n.op for n in traced.graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
+    x = facula.randn(4, 2)
+    assert facula.equal(traced(x), m(x)) and nn.Module.__call__ is parts._orig_module_call

@@ -647,3 +647,72 @@ def test_what_pytorch_gives_row_by_row_can_be_viewed(dtype):
             assert F.allclose(result, expected, **bound), name
             assert F.allclose(x.grad, y.grad, **bound), name
     assert nn.functional.one_hot(F.tensor([[0, 1, 2], [2, 1, 0]]).t()).view(-1).sum() == 6
+
+
+# What PyTorch 2.13 shows for volumes of shape [2, 3, 4, 5, 6] in channels_last_3d.
+VOLUMES = (360, 1, 90, 18, 3)
+OF_VOLUMES = {
+    "a.clone()": VOLUMES,
+    "a + 1": VOLUMES,
+    "a.double()": VOLUMES,
+    "F.empty_like(a)": VOLUMES,
+    "F.randn_like(a)": VOLUMES,
+    "a.contiguous()": (360, 120, 30, 6, 1),
+    "a.contiguous().clone(memory_format=F.channels_last_3d)": VOLUMES,
+    "a.contiguous().to(memory_format=F.channels_last_3d)": VOLUMES,
+    "a.contiguous().half(memory_format=F.channels_last_3d)": VOLUMES,
+    "F.zeros_like(a.contiguous(), memory_format=F.channels_last_3d)": VOLUMES,
+    "F.empty(2, 3, 4, 5, 6, memory_format=F.channels_last_3d)": VOLUMES,
+    "F.empty(0).resize_(2, 3, 4, 5, 6, memory_format=F.channels_last_3d)": VOLUMES,
+    "F.cat([a, a], 1)": (720, 1, 180, 36, 6),
+    "f.pad(a, (1, 1))": (480, 1, 120, 24, 3),
+    "f.interpolate(a, scale_factor=2, mode='trilinear')": (2880, 1, 360, 36, 3),
+    "nn.BatchNorm3d(3)(a)": VOLUMES,
+    "nn.GroupNorm(3, 3)(a)": VOLUMES,
+}
+
+
+@pytest.mark.parametrize("call", OF_VOLUMES)
+def test_volumes_have_the_strides_of_pytorch_in_channels_last_3d(call):
+    plain = F.randn(2, 3, 4, 5, 6)
+    a = plain.contiguous(memory_format=F.channels_last_3d)
+    assert a.stride() == VOLUMES and F.equal(a, plain)
+    names = {"F": F, "nn": nn, "f": nn.functional}
+    F.manual_seed(0)
+    result = eval(call, {**names, "a": a})
+    assert result.stride() == OF_VOLUMES[call]
+    if "empty" not in call and "randn" not in call:
+        F.manual_seed(0)
+        expected = eval(call, {**names, "a": plain})
+        F.testing.assert_close(result, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(("name", "rank"), [("channels_last", 4), ("channels_last_3d", 5)])
+def test_a_format_with_channels_last_fits_one_rank(name, rank):
+    form = getattr(F, name)
+    assert repr(form) == f"facula.{name}" and pickle.loads(pickle.dumps(form)) is form
+    for other in (3, 4, 5):
+        x = F.randn(*[2] * other)
+        assert not x.is_contiguous(memory_format=form)
+        makers = [
+            lambda: x.contiguous(memory_format=form),
+            lambda: x.clone(memory_format=form),
+            lambda: x.to(memory_format=form),
+            lambda: F.empty(x.shape, memory_format=form),
+            lambda: F.empty(0).resize_(x.shape, memory_format=form),
+        ]
+        for make in makers:
+            if other == rank:
+                assert make().is_contiguous(memory_format=form)
+                continue
+            with pytest.raises(RuntimeError, match=rf"{name} requires a tensor of rank {rank} .*got shape"):
+                make()
+
+
+def test_a_module_moves_weights_of_volumes_to_channels_last_3d():
+    m = nn.Sequential(nn.Conv3d(2, 3, 2), nn.Flatten(), nn.Linear(3, 1)).to(memory_format=F.channels_last_3d)
+    assert m[0].weight.is_contiguous(memory_format=F.channels_last_3d) and m[2].weight.is_contiguous()
+    with pytest.raises(RuntimeError, match="rank 5"):
+        nn.Conv2d(2, 2, 2).to(memory_format=F.channels_last_3d)
+    with pytest.raises(RuntimeError, match="rank 4"):
+        nn.Conv3d(2, 2, 2).to(memory_format=F.channels_last)

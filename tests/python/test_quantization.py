@@ -346,3 +346,54 @@ def test_a_model_with_a_module_in_float_runs():
     q = convert_fx(graph)
     assert type(q.fc) is nn.Linear and type(q.conv).__name__ == "ConvReLU2d"
     assert q(facula.randn(2, 1, 6, 6)).shape == (2, 3)
+
+
+class Functions(nn.Module):
+    """Weights that functions take, several results, numbers as operands."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.lw = nn.Parameter(facula.randn(4, 3, 3, 3)), nn.Parameter(facula.randn(5, 6))
+
+    def forward(self, x):
+        y = nn.functional.hardswish(nn.functional.conv2d(x, self.w, None, 1, 1))
+        a, b = nn.functional.linear(facula.relu(y * 2 + 1), self.lw).chunk(2, 1)
+        y = facula.cat([a, nn.functional.leaky_relu(b, 0.1)], 1)
+        return {"y": facula.sigmoid(y) + facula.tanh(y), "n": y.shape[0]}
+
+
+def test_a_graph_of_functions_is_converted_copied_and_saved():
+    net, x = Functions().eval(), facula.randn(2, 3, 6, 6)
+    graph = prepare_fx(copy.deepcopy(net), Q.get_default_qconfig_mapping(), (x,))
+    graph(x)
+    q = convert_fx(graph)
+    y, expected = q(x), net(x)
+    assert y["n"] == 2 and (y["y"] - expected["y"]).norm() < 0.1 * expected["y"].norm()
+    called = {n.target.__name__ for n in q.graph.nodes if n.op == "call_function"}
+    assert {"conv2d", "hardswish", "mul", "add_relu", "linear", "leaky_relu", "add"} <= called
+    assert nn.functional.linear not in {n.target for n in q.graph.nodes}
+    file = io.BytesIO()
+    facula.save(q, file)
+    file.seek(0)
+    for other in (copy.deepcopy(q), facula.load(file, weights_only=False)):
+        assert facula.equal(other(x)["y"], y["y"])
+
+
+def test_layers_of_quantisable_parts_follow_the_float_ones():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.quant, self.dequant = Q.QuantStub(), Q.DeQuantStub()
+            self.attention, self.lstm = nn.MultiheadAttention(4, 2), nn.LSTM(4, 5)
+
+        def forward(self, x):
+            x = self.quant(x)
+            return self.dequant(self.lstm(self.attention(x, x, x)[0])[0])
+
+    net, x = Recurrent().eval(), facula.randn(3, 2, 4)
+    net.qconfig = Q.default_qconfig
+    observed = Q.prepare(net)
+    assert (observed(x) - net(x)).abs().max() < 1e-5
+    q = Q.convert(observed)
+    assert type(q.lstm) is nnq.LSTM and type(q.attention) is nnq.MultiheadAttention
+    assert (q(x) - net(x)).abs().max() < 0.1

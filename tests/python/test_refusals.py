@@ -17,7 +17,7 @@ INTO_0D = {
     "scatter_add": (lambda i: F.scatter_add(SCALAR, 0, i, SOURCE), RuntimeError, 5.0),
     "scatter": (lambda i: F.scatter(SCALAR, 0, i, SOURCE), RuntimeError, 2.0),
     "scatter a number": (lambda i: F.scatter(SCALAR, 0, i, 7.0), RuntimeError, 7.0),
-    "index_add": (lambda i: F.index_add(SCALAR, 0, i, F.tensor(2.0)), RuntimeError, 5.0),
+    "index_add": (lambda i: F.index_add(SCALAR, 0, i, F.tensor(2.0)), IndexError, 5.0),
     "index_copy": (lambda i: F.index_copy(SCALAR, 0, i, F.tensor(2.0)), IndexError, 2.0),
     "index_fill": (lambda i: F.index_fill(SCALAR, 0, i, 2.0), IndexError, 2.0),
 }
@@ -30,6 +30,18 @@ def test_an_index_into_a_0d_tensor_is_looked_at(name):
     # An IndexError may stand for PyTorch's RuntimeError.
     with pytest.raises((error, IndexError)):
         call(ONE)
+
+
+@pytest.mark.parametrize("index", [3, -1, 7])
+def test_index_add_beyond_a_vector_raises_another_type_than_beyond_a_matrix(index):
+    at, text = F.tensor([index]), rf"index_add_?: index {index} is out of bounds for dimension with size 3"
+    for dtype in (F.float32, F.float16, F.int64):
+        one = F.ones(1, dtype=dtype)
+        for call in (lambda x, y: F.index_add(x, 0, at, y), lambda x, y: x.index_add_(0, at, y)):
+            with pytest.raises(IndexError, match=text):
+                call(F.zeros(3, dtype=dtype), one)
+            with pytest.raises(RuntimeError, match=text):
+                call(F.zeros(3, 2, dtype=dtype), one.expand(1, 2))
 
 
 def test_an_index_of_no_elements_writes_nothing():

@@ -412,3 +412,10 @@ def test_what_pytorch_puts_off_is_done_when_a_tensor_is_rebuilt():
     ]
     assert rebuilt == [[1 - 2j, 3 + 1j], [-1 - 2j, -3 + 1j]]
     assert _rebuild_tensor_v2(memory, 0, (2,), (1,), False, {}, {}).tolist() == z.tolist()
+
+
+def test_the_types_of_none_and_of_the_ellipsis_are_saved():
+    file, types = io.BytesIO(), [type(None), type(...), type(NotImplemented), int]
+    torch.save(types, file)
+    file.seek(0)
+    assert torch.load(file, weights_only=False) == types

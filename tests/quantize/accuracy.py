@@ -97,6 +97,7 @@ def main():
     parser.add_argument("--data", type=Path, default=Path(DATA))
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--images", type=int, default=60000)
+    parser.add_argument("--picture", type=Path, help="a file for the report of the network (Facula alone)")
     options = parser.parse_args()
     torch.manual_seed(0)
     data, test = read(options.data, "train", options.images), read(options.data, "t10k", 10000)
@@ -107,7 +108,11 @@ def main():
     results = {}
     fused = fuse_modules(copy.deepcopy(model), GROUPS)
     fused.qconfig = get_default_qconfig("x86")
-    results["modules, after training"] = accuracy(convert(calibrated(prepare(fused), data)), test), 0.5
+    observed = calibrated(prepare(fused), data)
+    converted = convert(observed)
+    if options.picture:
+        torch.quantization.report(observed, converted, test[0][:200]).save(str(options.picture))
+    results["modules, after training"] = accuracy(converted, test), 0.5
     graph = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping("x86"), (data[0][:1],))
     results["graph, after training"] = accuracy(convert_fx(calibrated(graph, data)), test), 0.5
     qat = fuse_modules_qat(copy.deepcopy(model).train(), GROUPS)

@@ -122,6 +122,7 @@ def passed(suite, interpreter, path, every, first, libraries=LIBRARIES):
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, [folder / suite.root, *libraries, HERE, *path])),
             "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONHASHSEED": "0",  # tests that are parametrized by a set have the same order with both
             "HF_HUB_OFFLINE": "1",
             "EINOPS_TEST_BACKENDS": "numpy,torch",
             "PYTEST_REFERENCE_CACHE": temporary,
@@ -158,15 +159,18 @@ def part(classname, suite):
     return f"{suite.name}/{names[0]}" if suite.every > 1 and len(names) > 1 else suite.name
 
 
-def compare(suites, every, first, libraries=LIBRARIES):
-    """Rows (suite or part, passed by the peer, how many of these by Facula), and the tests that fail."""
+def compare(suites, every, first, libraries=LIBRARIES, for_peer=()):
+    """Rows (suite or part, passed by the peer, how many of these by Facula), and the tests that fail.
+
+    The peer alone imports from the folders ``for_peer``.
+    """
     import facula
 
     rows, missing = [], []
     for suite in suites:
         step = every if every and suite.every > 1 else suite.every
         start = first if suite.every > 1 else 0
-        theirs, tried = passed(suite, [ROOT / ".peer" / "bin" / "python"], [], step, start, libraries)
+        theirs, tried = passed(suite, [ROOT / ".peer" / "bin" / "python"], for_peer, step, start, libraries)
         alias = [sys.executable, "-m", "facula.torch"], [Path(facula.__file__).parents[1]]
         ours, _ = passed(suite, *alias, step, start, libraries)
         parts = defaultdict(lambda: [0, 0])

@@ -34,7 +34,8 @@ PyObject* own_value(PyObject* o, PyObject* name) {
   PyObject* dict = instance_dict(o);
   PyObject* found = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
   PyObject* fallback = is_module(o) ? _PyType_Lookup(Py_TYPE(o), names::__getattr__) : nullptr;
-  if (found || !dict || !fallback || PyFunction_Check(fallback)) return found;  // Python's own __getattr__ comes first
+  if (found || !dict || !fallback || PyFunction_Check(fallback))
+    return found;  // Python's own __getattr__ comes first
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
     PyObject* members = PyDict_GetItemWithError(dict, group);
     if (members && PyDict_Check(members) && (found = PyDict_GetItemWithError(members, name))) return found;
@@ -44,9 +45,10 @@ PyObject* own_value(PyObject* o, PyObject* name) {
 
 // Attributes of tensors that follow from what guards know.
 bool is_fact(const char* name) {
-  static const char* const names[] = {"shape",    "dtype",    "device",   "ndim",     "requires_grad", "layout",
-                                      "is_cpu",   "is_cuda",  "is_meta",  "is_sparse", "itemsize",     "nbytes",
-                                      "is_mps",   "is_xpu",   "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"};
+  static const char* const names[] = {"shape",     "dtype",     "device",       "ndim",    "requires_grad",
+                                      "layout",    "is_cpu",    "is_cuda",      "is_meta", "is_sparse",
+                                      "itemsize",  "nbytes",    "is_mps",       "is_xpu",  "is_quantized",
+                                      "is_nested", "is_mkldnn", "is_sparse_csr"};
   for (const char* n : names)
     if (!std::strcmp(n, name)) return true;
   return false;
@@ -70,7 +72,8 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
     in.recorder->attribute(o, name, own);
     return push_value(f, drop, PyRef::share(own), method);
   }
-  bool is_method = Py_TYPE(found) == &PyMethodDescr_Type || PyFunction_Check(found) || PyCallable_Check(found);
+  bool is_method =
+      Py_TYPE(found) == &PyMethodDescr_Type || PyFunction_Check(found) || PyCallable_Check(found);
   if (is_method || is_fact(text)) {
     PyRef value(PyObject_GetAttr(o, name));
     return value ? push_value(f, drop, std::move(value), method) : Outcome::raised;
@@ -87,7 +90,8 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
 // A class attribute that is bound to its instance without running code of Python.
 bool is_bound_by_c(PyObject* descriptor) {
   PyTypeObject* t = Py_TYPE(descriptor);
-  return !t->tp_descr_get || !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) || std::strstr(t->tp_name, "Overridable");
+  return !t->tp_descr_get || !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) ||
+         std::strstr(t->tp_name, "Overridable");
 }
 
 Outcome class_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
@@ -175,7 +179,8 @@ Outcome instance_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* nam
 
 }  // namespace
 
-Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, size_t drop, bool method) {
+Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, size_t drop,
+                       bool method) {
   PyRef o = PyRef::share(object);
   auto* r = in.recorder;
   if (is_tensor(object)) {
@@ -206,22 +211,27 @@ Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* na
       hooked = general && PyFunction_Check(general);
       if (!_PyType_Lookup(t, names::__getattr__)) hooked = true;
     }
-    if (hooked) return in.breaks(std::string("an attribute of a ") + t->tp_name + ", which looks them up itself");
+    if (hooked)
+      return in.breaks(std::string("an attribute of a ") + t->tp_name + ", which looks them up itself");
     return instance_attribute(in, f, object, name, drop, method);
   }
   PyRef value(PyObject_GetAttr(object, name));  // a class of C
   if (!value) return Outcome::raised;
-  bool bound = PyCFunction_Check(value.get()) || !std::strcmp(Py_TYPE(value.get())->tp_name, "method-wrapper");
+  bool bound =
+      PyCFunction_Check(value.get()) || !std::strcmp(Py_TYPE(value.get())->tp_name, "method-wrapper");
   if (!bound && !is_atom(object)) r->attribute(object, name, value.get());
   return push_value(f, drop, std::move(value), method);
 }
 
-Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, PyObject* value, size_t drop) {
+Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, PyObject* value,
+                        size_t drop) {
   PyRef o = PyRef::share(object), kept = PyRef::share(value);
   auto* r = in.recorder;
   PyTypeObject* t = Py_TYPE(object);
   if (is_tensor(object)) {
-    if (_PyType_Lookup(t, name)) return in.breaks(std::string("an assignment to the attribute `") + PyUnicode_AsUTF8(name) + "` of a tensor");
+    if (_PyType_Lookup(t, name))
+      return in.breaks(std::string("an assignment to the attribute `") + PyUnicode_AsUTF8(name) +
+                       "` of a tensor");
   } else if (PyType_Check(object) || PyModule_Check(object)) {
     return in.breaks("an assignment to an attribute of a class or module");
   } else {

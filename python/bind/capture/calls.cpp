@@ -9,7 +9,9 @@ namespace facula::bind::capture {
 
 namespace {
 
-PyObject* run_native(const Call& c) { return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames); }
+PyObject* run_native(const Call& c) {
+  return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
+}
 size_t keywords(const Call& c) { return c.args.size() - c.positional; }
 const char* kind(PyObject* o) { return Py_TYPE(o)->tp_name; }
 bool named(PyObject* o, const char* name) { return !std::strcmp(kind(o), name); }
@@ -51,17 +53,18 @@ void read_all(Interpreter& in, const Call& c) {
 bool is_walkable(Interpreter& in, PyObject* o) {
   if (is_container(o) || is_atom(o)) return true;
   if (PyTuple_Check(o) && Py_TYPE(o)->tp_iter == PyTuple_Type.tp_iter) return true;
-  for (const char* n : {"dict_keys", "dict_values", "dict_items"})
-    if (named(o, n)) return true;
+  if (is_dict_view(o)) return true;
   bool iterator = false;
   for (const char* n : {"list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "reversed",
-                        "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "list_reverseiterator"})
+                        "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "list_reverseiterator",
+                        "odict_iterator"})
     iterator |= named(o, n);
   return iterator && !in.recorder->is_outside(o);
 }
 
 Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
-  if (!all_data(c, true)) return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
+  if (!all_data(c, true))
+    return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
   read_all(in, c);
   std::string name = shown(c.callable);
   PyObject* result = run_native(c);
@@ -109,7 +112,8 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("a call of a coroutine");
   const Code& decoded = code_of(reinterpret_cast<PyObject*>(code));
   if (decoded.refused) return in.breaks("a call of " + shown(c.callable) + ": " + decoded.refused);
-  if (in.frames.size() > in.depth_limit) return in.breaks("a recursion of " + std::to_string(in.depth_limit) + " calls");
+  if (in.frames.size() > in.depth_limit)
+    return in.breaks("a recursion of " + std::to_string(in.depth_limit) + " calls");
   in.recorder->function(c.callable);
   auto callee = frame_of_call(c.callable, c.args.data(), c.positional, c.kwnames);
   if (!callee) {
@@ -144,7 +148,8 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     ++inner.positional;
     return call_function(in, f, inner);
   }
-  if (!own_init && (!all_data(c, true) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_init != PyBaseObject_Type.tp_init))
+  if (!own_init && (!all_data(c, true) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+                    type->tp_init != PyBaseObject_Type.tp_init))
     return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");
   if (!own_init) {
     for (auto* a : c.args) r->contents(a);
@@ -154,7 +159,8 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
   if (keywords(c)) named = checked(PyDict_New());
   for (size_t k = 0; k < keywords(c); ++k)
-    checked(PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+    checked(
+        PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
   PyRef made(type->tp_new(type, args.get(), named.get()));
   if (!made) return Outcome::raised;
   r->constant(init);
@@ -198,6 +204,10 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
       return finish(in, f, c, run_native(c));
+    case Policy::values:
+      if (!all_data(c, false)) return opaque(in, c);
+      read_all(in, c);
+      return finish(in, f, c, run_native(c));
     case Policy::structural: {
       bool plain = true;
       for (auto* a : c.args) plain = plain && is_walkable(in, a);
@@ -226,13 +236,13 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
 
 Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
-  bool view = named(o, "dict_keys") || named(o, "dict_values") || named(o, "dict_items");
-  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || view) {
+  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
     return finish(in, f, c, run_native(c));
   }
   PyRef key = checked(PyUnicode_InternFromString("__len__"));
-  PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  PyObject* method =
+      PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
   in.recorder->member(o, key.get(), method);
   c.callable = method;
@@ -267,7 +277,8 @@ Outcome call_getattr(Interpreter& in, Frame& f, Call& c, bool has) {
 Outcome call_next(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
   if (is_generator(o) && !in.recorder->is_outside(o) && c.args.size() == 1) {
-    if (auto frame = resume(generator_of(o), Py_None)) return in.enter(f, c.drop, std::move(frame), Role::next);
+    if (auto frame = resume(generator_of(o), Py_None))
+      return in.enter(f, c.drop, std::move(frame), Role::next);
     PyErr_SetNone(PyExc_StopIteration);
     return Outcome::raised;
   }
@@ -275,7 +286,7 @@ Outcome call_next(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, run_native(c));
 }
 
-Outcome call_structural(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
   std::string name = shown(c.callable);
   size_t n = c.args.size();
   if (keywords(c)) return opaque(in, c);
@@ -299,12 +310,19 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     return finish(in, f, c, run_native(c));
   }
   if (name == "iter" && n == 1) {
-    PyRef o = PyRef::share(c.args[0]);
+    PyRef o = PyRef::share(c.args[0]), key = checked(PyUnicode_InternFromString("__iter__"));
+    PyObject* method = PyType_HasFeature(Py_TYPE(o.get()), Py_TPFLAGS_HEAPTYPE) && !is_generator(o.get())
+                           ? _PyType_Lookup(Py_TYPE(o.get()), key.get())
+                           : nullptr;
+    if (method && PyFunction_Check(method)) {
+      in.recorder->member(o.get(), key.get(), method);
+      c.callable = method;
+      return call_function(in, f, c);
+    }
     if (!is_generator(o.get()) && !is_walkable(in, o.get())) return opaque(in, c);
     in.recorder->contents(o.get());
     return finish(in, f, c, run_native(c));
   }
-  (void)rule;
   return opaque(in, c);
 }
 
@@ -322,7 +340,7 @@ Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
     case Policy::recorded: return call_recorded(in, f, c);
-    case Policy::structural: return call_structural(in, f, c, rule);
+    case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
@@ -352,19 +370,24 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   for (auto* a : c.args) {
     bool walks = is_walkable(in, a);
     bool key = is_plain_key(a) || is_data(a, true);
-    bool stored = !std::strcmp(name, "append") || !std::strcmp(name, "insert") || !std::strcmp(name, "setdefault") ||
-                  !std::strcmp(name, "get") || !std::strcmp(name, "pop");
+    bool stored = !std::strcmp(name, "append") || !std::strcmp(name, "insert") ||
+                  !std::strcmp(name, "setdefault") || !std::strcmp(name, "get") || !std::strcmp(name, "pop");
     if (!walks && !key && !stored) return opaque(in, c);
   }
-  bool compares = !std::strcmp(name, "index") || !std::strcmp(name, "count") || !std::strcmp(name, "remove") ||
-                  !std::strcmp(name, "sort");
+  if (outside && PyList_CheckExact(self) && !std::strcmp(name, "append") && c.args.size() == 1) {
+    PyRef value = PyRef::share(c.args[0]), list = PyRef::share(self);
+    r->append(self, c.args[0]);
+    return finish(in, f, c, run_native(c));
+  }
+  bool compares = !std::strcmp(name, "index") || !std::strcmp(name, "count") ||
+                  !std::strcmp(name, "remove") || !std::strcmp(name, "sort");
   if (compares && PyList_CheckExact(self) && (keywords(c) || !is_data(self, false) || !all_data(c, false)))
     return opaque(in, c);
-  if (PyDict_CheckExact(self) && !c.args.empty() && std::strcmp(name, "update")) {
+  if (is_dict(self) && !c.args.empty() && std::strcmp(name, "update")) {
     if (!is_plain_key(c.args[0]) && !is_data(c.args[0], false)) return opaque(in, c);
     if (!is_atom(c.args[0])) r->identity(c.args[0]);
   }
-  bool item = PyDict_CheckExact(self) && !std::strcmp(name, "get") && !c.args.empty();
+  bool item = is_dict(self) && !std::strcmp(name, "get") && !c.args.empty();
   if (item) r->dict_item(self, c.args[0], PyDict_GetItemWithError(self, c.args[0]));
   else r->contents(self);
   for (auto* a : c.args) r->contents(a);
@@ -399,6 +422,23 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   return descriptor ? call_ruled(in, f, c, rule_of(descriptor)) : opaque(in, c);
 }
 
+// object.__setattr__(o, name, value)
+Outcome store_generic(Interpreter& in, Frame& f, Call& c) {
+  PyObject *o = c.args[0], *name = c.args[1];
+  PyObject* found = PyUnicode_CheckExact(name) ? _PyType_Lookup(Py_TYPE(o), name) : nullptr;
+  if (!PyUnicode_CheckExact(name) || is_tensor(o) || (found && Py_TYPE(found)->tp_descr_set))
+    return opaque(in, c);
+  PyRef key = PyRef::share(name);
+  PyObject* interned = key.detach();
+  PyUnicode_InternInPlace(&interned);
+  key = PyRef(interned);
+  in.recorder->member(o, key.get(), found);
+  if (PyObject_GenericSetAttr(o, key.get(), c.args[2]) < 0) return Outcome::raised;
+  if (in.recorder->is_outside(o))
+    in.recorder->write(Write::Kind::set_attribute, o, key.get(), c.args[2], true);
+  return finish(in, f, c, Py_NewRef(Py_None));
+}
+
 // A method of a C class that is called with its object as the first argument.
 Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
   auto* d = reinterpret_cast<PyDescrObject*>(c.callable);
@@ -416,11 +456,10 @@ Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
     return call_builtin_method(in, f, inner, self, name);
   }
   if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__setattr__") && c.args.size() == 3) {
-    Outcome o = store_attribute(in, f, self, c.args[1], c.args[2], c.drop);
-    if (o == Outcome::next && c.role != Role::discard) f.push(PyRef::share(Py_None));
-    return o;
+    return store_generic(in, f, c);
   }
-  if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__")) return finish(in, f, c, run_native(c));
+  if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__"))
+    return finish(in, f, c, run_native(c));
   return call_ruled(in, f, c, rule_of(c.callable));
 }
 
@@ -443,7 +482,8 @@ Outcome call_module(Interpreter& in, Frame& f, Call& c) {
   }
   r->absent(o, name);
   PyObject* function = _PyType_Lookup(Py_TYPE(o), name);
-  if (!function || !PyFunction_Check(function)) return in.breaks("a module whose forward is not a function of Python");
+  if (!function || !PyFunction_Check(function))
+    return in.breaks("a module whose forward is not a function of Python");
   r->member(o, name, function);
   inner.callable = function;
   inner.args.insert(inner.args.begin(), o);
@@ -479,7 +519,8 @@ bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& kept) {
 bool unwrap_partial(Interpreter& in, Call& c, std::vector<PyRef>& kept, PyRef& names) {
   if (!named(c.callable, "functools.partial")) return false;
   auto part = [&](const char* name) {
-    PyRef key = checked(PyUnicode_InternFromString(name)), value = checked(PyObject_GetAttr(c.callable, key.get()));
+    PyRef key = checked(PyUnicode_InternFromString(name)),
+          value = checked(PyObject_GetAttr(c.callable, key.get()));
     in.recorder->attribute(c.callable, key.get(), value.get());
     in.recorder->contents(value.get());
     kept.push_back(value);
@@ -511,14 +552,14 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   std::vector<PyRef> kept;
   PyRef names;
   for (auto* a : c.args) kept.push_back(PyRef::share(a));
-  while (unwrap(in, c, kept) || unwrap_partial(in, c, kept, names)) {
-  }
+  while (unwrap(in, c, kept) || unwrap_partial(in, c, kept, names)) {}
   kept.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
   if (PyFunction_Check(o)) return call_function(in, f, c);
   if (PyType_Check(o)) return call_type(in, f, c);
   if (PyCFunction_Check(o)) return call_c_function(in, f, c);
-  if (Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type) return call_descriptor(in, f, c);
+  if (Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type)
+    return call_descriptor(in, f, c);
   if (is_module(o)) return call_module(in, f, c);
   if (std::strstr(kind(o), "Overridable")) {
     Rule rule = rule_of(o);
@@ -532,7 +573,8 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     return call_ruled(in, f, c, rule);
   }
   if (named(o, "method-wrapper")) {
-    PyRef self = checked(PyObject_GetAttrString(o, "__self__")), name = checked(PyObject_GetAttrString(o, "__name__"));
+    PyRef self = checked(PyObject_GetAttrString(o, "__self__")),
+          name = checked(PyObject_GetAttrString(o, "__name__"));
     PyObject* descriptor = _PyType_Lookup(&PyBaseObject_Type, name.get());
     PyRef of(PyObject_GetAttrString(o, "__objclass__"));
     kept.push_back(self);
@@ -542,7 +584,9 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     ++c.positional;
     return call_descriptor(in, f, c);
   }
-  PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), names::__call__) : nullptr;
+  PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)
+                         ? _PyType_Lookup(Py_TYPE(o), names::__call__)
+                         : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
   in.recorder->member(o, names::__call__, method);
   c.args.insert(c.args.begin(), o);

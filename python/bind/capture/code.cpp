@@ -166,7 +166,9 @@ class Decoder {
       case POP_JUMP_BACKWARD_IF_FALSE: jump(Op::pop_jump, next_ - arg, int(When::is_false)); return true;
       case POP_JUMP_BACKWARD_IF_TRUE: jump(Op::pop_jump, next_ - arg, int(When::is_true)); return true;
       case POP_JUMP_BACKWARD_IF_NONE: jump(Op::pop_jump, next_ - arg, int(When::is_none)); return true;
-      case POP_JUMP_BACKWARD_IF_NOT_NONE: jump(Op::pop_jump, next_ - arg, int(When::is_not_none)); return true;
+      case POP_JUMP_BACKWARD_IF_NOT_NONE:
+        jump(Op::pop_jump, next_ - arg, int(When::is_not_none));
+        return true;
       case FOR_ITER: jump(Op::for_iter, next_ + arg); return true;
       case SEND: jump(Op::send, next_ + arg); return true;
       default: return false;

@@ -27,6 +27,7 @@ struct State {
   bool fullgraph = false, enabled = true;
   size_t limit = 64;
   std::map<StateKey, Place> places;
+  Place* begin = nullptr;  // of the function's begin, among `places`
   std::vector<BreakReport> breaks;
   size_t captures = 0, hits = 0, plain_runs = 0;
 };
@@ -50,8 +51,8 @@ constexpr int kFailures = 4;  // of one state, until it is run plainly
 // A debugger, a profiler of Python, a mode or another trace sees each call: the function itself runs.
 bool must_run_plainly() {
   PyThreadState* t = PyThreadState_Get();
-  return capturing || modes_active || autograd::Tracing::current() || autograd::forward_level() || t->c_tracefunc ||
-         t->c_profilefunc || op::Mode::current() || autograd::inference_enabled();
+  return capturing || modes_active || autograd::Tracing::current() || autograd::forward_level() ||
+         t->c_tracefunc || t->c_profilefunc || op::Mode::current() || autograd::inference_enabled();
 }
 
 void log_break(const State& s, const BreakReport& b) {
@@ -72,7 +73,8 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
       memory.emplace_back(impl_of(values[size_t(s.inputs[k])].get())->storage.get(), w[k]);
   std::sort(memory.begin(), memory.end());
   for (size_t k = 1; k < memory.size(); ++k)
-    if (memory[k].first && memory[k].first == memory[k - 1].first && (memory[k].second || memory[k - 1].second))
+    if (memory[k].first && memory[k].first == memory[k - 1].first &&
+        (memory[k].second || memory[k - 1].second))
       return false;
   return true;
 }
@@ -95,8 +97,9 @@ class Run {
  private:
   // Runs a segment that fits, or captures one.
   Interpreter::Stop advance() {
-    StateKey key = key_of(in_.frames);
-    Place& place = s_.places[key];
+    bool begins = in_.frames.size() == 1 && in_.frame().ip == 0;
+    if (begins && !s_.begin) s_.begin = &s_.places[key_of(in_.frames)];
+    Place& place = begins ? *s_.begin : s_.places[key_of(in_.frames)];
     if (place.plain) return plainly();
     roots_ = roots_of(in_.frames);
     modes_ = modes_now();
@@ -105,9 +108,14 @@ class Run {
       auto segment = place.segments[k];
       const char* why = nullptr;
       if (!fits(*segment, misses, why)) continue;
-      if (k) std::rotate(place.segments.begin(), place.segments.begin() + std::ptrdiff_t(k),
-                         place.segments.begin() + std::ptrdiff_t(k) + 1);
-      return replay(*segment);
+      if (k)
+        std::rotate(place.segments.begin(), place.segments.begin() + std::ptrdiff_t(k),
+                    place.segments.begin() + std::ptrdiff_t(k) + 1);
+      auto stop = replay(*segment);
+      if (!failed_) return stop;
+      misses += "\n  not: the program raises " + *failed_;
+      place.segments.erase(place.segments.begin());
+      --k;
     }
     return capture(place, misses);
   }
@@ -128,15 +136,14 @@ class Run {
 
   Interpreter::Stop replay(Segment& segment) {
     ++s_.hits;
+    failed_.reset();
     PyRef result;
     try {
       result = run_segment(segment, values_, in_.frames);
-    } catch (const ProgramFailed&) {  // nothing was written
-      PyErr_Clear();
-      return plainly();
-    } catch (const PythonError&) {
+    } catch (const ProgramFailed& e) {  // nothing was written
+      failed_ = e.text;
       return Interpreter::Stop::raised;
-    }
+    } catch (const PythonError&) { return Interpreter::Stop::raised; }
     roots_.clear();
     values_.clear();
     if (!segment.returns) return Interpreter::Stop::broke;
@@ -152,14 +159,16 @@ class Run {
 
   Interpreter::Stop capture(Place& place, const std::string& misses) {
     if (place.segments.size() >= s_.limit) {
-      log("has " + std::to_string(s_.limit) + " segments that begin here, and runs plainly from here on", misses);
+      log("has " + std::to_string(s_.limit) + " segments that begin here, and runs plainly from here on",
+          misses);
       place.plain = true;
       return plainly();
     }
     roots_.clear();
     values_.clear();
     Frame& f = in_.frame();
-    std::string where = std::string(text_of(f.code->get()->co_filename)) + ":" + std::to_string(f.code->line_of(f.ip));
+    std::string where =
+        std::string(text_of(f.code->get()->co_filename)) + ":" + std::to_string(f.code->line_of(f.ip));
     ++s_.captures;
     bool begins = in_.frames.size() == 1 && f.ip == 0;
     std::unique_ptr<Frame> copy = begins ? std::make_unique<Frame>(f) : nullptr;
@@ -186,8 +195,9 @@ class Run {
       log_break(s_, in_.report);
       if (s_.fullgraph) {
         auto& b = in_.report;
-        runtime_check(false, "compile") << "fullgraph=True, and " << s_.name << " is divided at " << b.file << ":" << b.line
-                                        << ": " << b.reason << hint(b.fix.empty() ? "compile it without fullgraph" : b.fix);
+        runtime_check(false, "compile")
+            << "fullgraph=True, and " << s_.name << " is divided at " << b.file << ":" << b.line << ": "
+            << b.reason << hint(b.fix.empty() ? "compile it without fullgraph" : b.fix);
       }
     }
     if (c.segment) {
@@ -203,7 +213,8 @@ class Run {
     if (log_on(Log::recompiles)) log_line(Log::recompiles, s_.name + " " + text + misses);
   }
   void log_segment(const Segment& segment) {
-    if (log_on(Log::graph)) log_line(Log::graph, s_.name + "\n" + (segment.program ? segment.program->text() : "(no operators)"));
+    if (log_on(Log::graph))
+      log_line(Log::graph, s_.name + "\n" + (segment.program ? segment.program->text() : "(no operators)"));
     if (!log_on(Log::guards)) return;
     std::string text = s_.name;
     std::vector<std::string> names;
@@ -215,6 +226,7 @@ class Run {
   State& s_;
   Interpreter in_;
   std::vector<PyRef> roots_, values_;
+  std::optional<std::string> failed_;  // the error of the program that ran last
   Modes modes_;
 };
 
@@ -249,12 +261,16 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyObject* function;
     const char* name;
     int fullgraph = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|p:Compiled", const_cast<char**>(names), &PyFunction_Type,
-                                     &function, &name, &fullgraph))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|p:Compiled", const_cast<char**>(names),
+                                     &PyFunction_Type, &function, &name, &fullgraph))
       return nullptr;
     auto* o = reinterpret_cast<CompiledObject*>(type->tp_alloc(type, 0));
     if (!o) return nullptr;
     o->vectorcall = compiled_call;
+    if (type->tp_call == PyVectorcall_Call) {  // 3.11 does not inherit this for classes of Python
+      type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+      type->tp_vectorcall_offset = offsetof(CompiledObject, vectorcall);
+    }
     o->state = new State;
     o->state->function = PyRef::share(function);
     o->state->name = name;
@@ -284,6 +300,7 @@ int compiled_clear(PyObject* o) {
   if (c->state) {
     auto places = std::move(c->state->places);
     c->state->places.clear();
+    c->state->begin = nullptr;
     c->state->enabled = false;
   }
   return 0;
@@ -306,6 +323,7 @@ PyObject* compiled_reset(PyObject* o, PyObject*) {
   State& s = state_of(o);
   auto places = std::move(s.places);
   s.places.clear();
+  s.begin = nullptr;
   s.breaks.clear();
   s.captures = s.hits = s.plain_runs = 0;
   Py_RETURN_NONE;
@@ -320,18 +338,20 @@ PyObject* compiled_report(PyObject* o, PyObject*) {
         for (auto& g : segment->list.guards)
           if (g.kind != Guard::Kind::load) guards += segment->list.text(g, {}) + "\n";
         std::string graph = segment->program ? segment->program->text() : "";
-        PyRef row = checked(Py_BuildValue("{s:s,s:s,s:n,s:n,s:n,s:n}", "guards", guards.c_str(), "graph", graph.c_str(),
-                                          "calls", Py_ssize_t(segment->program ? segment->program->calls : 0), "runs",
-                                          Py_ssize_t(segment->runs), "guard_count", Py_ssize_t(segment->list.guards.size()),
-                                          "returns", Py_ssize_t(segment->returns)));
+        PyRef row = checked(
+            Py_BuildValue("{s:s,s:s,s:n,s:n,s:n,s:n}", "guards", guards.c_str(), "graph", graph.c_str(),
+                          "calls", Py_ssize_t(segment->program ? segment->program->calls : 0), "runs",
+                          Py_ssize_t(segment->runs), "guard_count", Py_ssize_t(segment->list.guards.size()),
+                          "returns", Py_ssize_t(segment->returns)));
         checked(PyList_Append(segments.get(), row.get()));
       }
     for (auto& b : s.breaks) {
       PyRef row = checked(Py_BuildValue("(siss)", b.file.c_str(), b.line, b.reason.c_str(), b.fix.c_str()));
       checked(PyList_Append(breaks.get(), row.get()));
     }
-    return Py_BuildValue("{s:O,s:O,s:n,s:n,s:n}", "segments", segments.get(), "breaks", breaks.get(), "captures",
-                         Py_ssize_t(s.captures), "hits", Py_ssize_t(s.hits), "plain_runs", Py_ssize_t(s.plain_runs));
+    return Py_BuildValue("{s:O,s:O,s:n,s:n,s:n}", "segments", segments.get(), "breaks", breaks.get(),
+                         "captures", Py_ssize_t(s.captures), "hits", Py_ssize_t(s.hits), "plain_runs",
+                         Py_ssize_t(s.plain_runs));
   });
 }
 PyObject* get_enabled(PyObject* o, void*) { return PyBool_FromLong(state_of(o).enabled); }
@@ -344,15 +364,18 @@ int set_enabled(PyObject* o, PyObject* value, void*) {
 PyObject* get_function(PyObject* o, void*) { return Py_NewRef(state_of(o).function.get()); }
 
 PyMethodDef methods[] = {{"reset", compiled_reset, METH_NOARGS, "Forgets what was captured."},
-                         {"report", compiled_report, METH_NOARGS, "What was captured: segments, breaks, counts."},
+                         {"report", compiled_report, METH_NOARGS,
+                          "What was captured: segments, breaks, counts."},
                          {nullptr, nullptr, 0, nullptr}};
-PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
-    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weakrefs), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY,
+                          nullptr},
+                         {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
+                         {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weakrefs), READONLY,
+                          nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
 PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-                        {"enabled", get_enabled, set_enabled, "False: calls run the function itself.", nullptr},
+                        {"enabled", get_enabled, set_enabled, "False: calls run the function itself.",
+                         nullptr},
                         {"function", get_function, nullptr, "The function that is captured.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(compiled_new)},
@@ -366,11 +389,12 @@ PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(compiled_new)},
                        {Py_tp_getset, getset},
                        {0, nullptr}};
 PyType_Spec spec = {"facula._C.Compiled", sizeof(CompiledObject), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-                        Py_TPFLAGS_METHOD_DESCRIPTOR,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
+                        Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                     slots};
 PyObject* capturing_now(PyObject*, PyObject*) { return PyBool_FromLong(capturing); }
-PyMethodDef functions[] = {{"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
+PyMethodDef functions[] = {{"is_capturing", capturing_now, METH_NOARGS,
+                            "Is a compiled function being captured?"},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

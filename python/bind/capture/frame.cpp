@@ -158,10 +158,10 @@ PyMethodDef generator_methods[] = {{"send", generator_send, METH_O, "Resumes it 
                                    {"throw", generator_throw, METH_VARARGS, "Raises an exception in it."},
                                    {"close", generator_close, METH_NOARGS, "Ends it."},
                                    {nullptr, nullptr, 0, nullptr}};
-PyMemberDef generator_members[] = {
-    {"__name__", T_OBJECT, offsetof(GeneratorObject, name), READONLY, nullptr},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(GeneratorObject, weakrefs), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef generator_members[] = {{"__name__", T_OBJECT, offsetof(GeneratorObject, name), READONLY, nullptr},
+                                   {"__weaklistoffset__", T_PYSSIZET, offsetof(GeneratorObject, weakrefs),
+                                    READONLY, nullptr},
+                                   {nullptr, 0, 0, 0, nullptr}};
 PyType_Slot generator_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(generator_dealloc)},
                                  {Py_tp_traverse, reinterpret_cast<void*>(generator_traverse)},
                                  {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},

@@ -65,5 +65,4 @@ std::unique_ptr<Frame> resume(GeneratorObject* g, PyObject* sent);
 std::unique_ptr<Frame> frame_of_call(PyObject* function, PyObject* const* args, size_t positional,
                                      PyObject* kwnames);
 
-
 }  // namespace facula::bind::capture

@@ -19,9 +19,13 @@ TensorFacts::TensorFacts(const TensorImpl& t)
   for (auto s : t.strides) strides.push_back(s.hint());
 }
 
-bool TensorFacts::same_but_sizes(const TensorFacts& o) const {
-  return dtype == o.dtype && device == o.device && sizes.size() == o.sizes.size() &&
-         requires_grad == o.requires_grad && conj == o.conj && neg == o.neg && inference == o.inference;
+bool TensorFacts::match(const TensorImpl& t) const {
+  if (t.dtype != dtype || t.device != device || t.conj != conj || t.neg != neg || t.inference != inference ||
+      t.has_node == is_leaf || t.sizes.size() != sizes.size())
+    return false;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (t.sizes[d].hint() != sizes[d] || t.strides[d].hint() != strides[d]) return false;
+  return Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&t))).requires_grad() == requires_grad;
 }
 
 static std::string text_of_ints(const Ints& all) {
@@ -130,6 +134,15 @@ bool has_keys(PyObject* dict, PyObject* expected) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0, k = 0;
+  if (PyODict_CheckExact(dict)) {  // the order of an OrderedDict is not that of its dict
+    PyRef keys(PySequence_List(dict));
+    for (; keys && k < PyList_GET_SIZE(keys.get()); ++k) {
+      PyObject *is = PyList_GET_ITEM(keys.get(), k), *wanted = PyTuple_GET_ITEM(expected, k);
+      if (is != wanted && !(is_atom(is) && same_atom(is, wanted))) return false;
+    }
+    PyErr_Clear();
+    return bool(keys);
+  }
   while (PyDict_Next(dict, &at, &key, &value)) {
     PyObject* wanted = PyTuple_GET_ITEM(expected, k++);
     if (key != wanted && !(is_atom(key) && same_atom(key, wanted))) return false;
@@ -168,7 +181,7 @@ bool holds(GuardList& list, Guard& g, const std::vector<PyRef>& roots, std::vect
     case Guard::Kind::equal: return same_atom(o, expected);
     case Guard::Kind::tensor:
       return is_tensor(o) && reinterpret_cast<PyObject*>(Py_TYPE(o)) == expected &&
-             TensorFacts(*impl_of(o)) == list.tensors[size_t(g.number)];
+             list.tensors[size_t(g.number)].match(*impl_of(o));
     case Guard::Kind::length:
       return (PyTuple_Check(o) || PyList_Check(o)) && PySequence_Fast_GET_SIZE(o) == g.number;
     case Guard::Kind::keys: return has_keys(o, expected);
@@ -221,8 +234,7 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::item: return path(s.base, roots) + "[" + std::to_string(s.index) + "]";
     case Source::Kind::dict_item: return path(s.base, roots) + "[" + shown(s.key.get()) + "]";
     case Source::Kind::cell: return path(s.base, roots);
-    case Source::Kind::closure:
-      return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
+    case Source::Kind::closure: return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";
     case Source::Kind::keyword_fallback:

@@ -14,14 +14,14 @@ constexpr SourceId kNoSource = -1;
 
 struct Source {
   enum class Kind : uint8_t {
-    constant,   // `key` itself
-    root,       // slot `index` of the state at the beginning
-    attribute,  // getattr(base, key)
-    item,       // base[index], a list or tuple
-    dict_item,  // base[key], a dict
-    cell,       // the contents of a cell
-    closure,    // cell `index` of a function
-    fallback,   // default `index` of a function's positional parameters
+    constant,          // `key` itself
+    root,              // slot `index` of the state at the beginning
+    attribute,         // getattr(base, key)
+    item,              // base[index], a list or tuple
+    dict_item,         // base[key], a dict
+    cell,              // the contents of a cell
+    closure,           // cell `index` of a function
+    fallback,          // default `index` of a function's positional parameters
     keyword_fallback,  // the default of the keyword-only parameter `key`
   } kind;
   SourceId base = kNoSource;
@@ -37,7 +37,7 @@ struct TensorFacts {
   bool requires_grad, is_leaf, conj, neg, inference;
   explicit TensorFacts(const TensorImpl& t);
   bool operator==(const TensorFacts&) const = default;
-  bool same_but_sizes(const TensorFacts& o) const;
+  bool match(const TensorImpl& t) const;  // equal to the facts about `t`, without collecting them
   std::string text() const;
 };
 

@@ -22,9 +22,7 @@ Outcome execute(Interpreter& in, Frame& f, const MicroOp& op) {
       throw;
     } catch (const PythonError&) {
       if (!is_set) PyErr_SetString(PyExc_SystemError, "an error without an exception");
-    } catch (...) {
-      set_python_error();
-    }
+    } catch (...) { set_python_error(); }
     return Outcome::raised;
   }
 }
@@ -175,7 +173,8 @@ void Interpreter::add_traceback(Frame& f) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  PyRef shown(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.code->get(), f.globals.get(), nullptr)));
+  PyRef shown(
+      reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.code->get(), f.globals.get(), nullptr)));
   PyRef next = trace ? PyRef(trace) : PyRef::share(Py_None);
   PyRef made;
   if (shown)
@@ -189,8 +188,10 @@ void Interpreter::add_traceback(Frame& f) {
 bool Interpreter::unwind() {
   while (!frames.empty()) {
     Frame& f = frame();
-    if (!std::exchange(reraises, false)) add_traceback(f);
-    if (const Handler* h = f.code->handler_of(f.last)) {
+    // A `raise` again keeps the position of the exception; its own position decides the handler.
+    bool again = std::exchange(reraises, false);
+    if (!again) add_traceback(f);
+    if (const Handler* h = f.code->handler_of(again ? f.ip - 1 : f.last)) {
       PyObject *type, *value, *trace;
       PyErr_Fetch(&type, &value, &trace);
       PyErr_NormalizeException(&type, &value, &trace);

@@ -87,9 +87,9 @@ enum class Policy : int {
   values = 3,      // depends on plain data
   mode = 4,        // changes a mode of this thread
   breaks = 5,
-  replaced = 6,    // by a function of Python, which is interpreted
-  constant = 7,    // gives a fixed object
-  inlined = 8,     // a function of this package that is interpreted like the user's
+  replaced = 6,  // by a function of Python, which is interpreted
+  constant = 7,  // gives a fixed object
+  inlined = 8,   // a function of this package that is interpreted like the user's
 };
 struct Rule {
   Policy policy = Policy::unknown;
@@ -98,7 +98,10 @@ struct Rule {
 Rule rule_of(PyObject* callable);
 // How a method of a builtin container or string treats its object: 0 unknown, 1 reads, 2 writes.
 int effect_of_method(PyTypeObject* type, const char* name);
-bool is_container(PyObject* o);  // an exact list, tuple, dict, set or frozenset
+inline bool is_dict(PyObject* o) { return PyDict_CheckExact(o) || PyODict_CheckExact(o); }
+bool is_container(PyObject* o);  // an exact list, tuple, dict, OrderedDict, set or frozenset
+// A view of a dict: keys, values or items.
+bool is_dict_view(PyObject* o);
 // Numbers, strings, containers and slices of such; with `tensors`, also plain tensors.
 bool is_data(PyObject* o, bool tensors, int depth = 0);
 // An object whose hash and equality are those of C code without effects.

@@ -23,10 +23,22 @@ bool is_sequence(PyObject* o) { return PyList_CheckExact(o) || PyTuple_Check(o);
 
 // Iterators of C code that only walk over a container of the capture.
 bool is_plain_iterator(PyObject* o) {
-  static const char* const names[] = {"list_iterator",     "tuple_iterator",    "range_iterator",     "str_ascii_iterator",
-                                      "str_iterator",      "dict_keyiterator",  "dict_valueiterator", "dict_itemiterator",
-                                      "set_iterator",      "enumerate",         "zip",                "reversed",
-                                      "list_reverseiterator", "bytes_iterator", "longrange_iterator"};
+  static const char* const names[] = {"list_iterator",
+                                      "tuple_iterator",
+                                      "range_iterator",
+                                      "str_ascii_iterator",
+                                      "str_iterator",
+                                      "dict_keyiterator",
+                                      "dict_valueiterator",
+                                      "dict_itemiterator",
+                                      "set_iterator",
+                                      "enumerate",
+                                      "zip",
+                                      "reversed",
+                                      "list_reverseiterator",
+                                      "bytes_iterator",
+                                      "longrange_iterator",
+                                      "odict_iterator"};
   if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return false;
   for (const char* n : names)
     if (!std::strcmp(Py_TYPE(o)->tp_name, n)) return true;
@@ -53,6 +65,23 @@ bool is_tensor_index(PyObject* o, int depth = 0) {
   for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
     if (!is_tensor_index(PySequence_Fast_GET_ITEM(o, k), depth + 1)) return false;
   return true;
+}
+
+// Replaces an iterable that runs code of Python, on top of the stack, by a tuple of its items, and repeats the instruction.
+bool is_iterated_by_python(Interpreter& in, PyObject* o) {
+  if (is_generator(o)) return !in.recorder->is_outside(o);
+  PyRef key = checked(PyUnicode_InternFromString("__iter__"));
+  PyObject* f =
+      PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  return f && PyFunction_Check(f);
+}
+Outcome expand(Interpreter& in, Frame& f) {
+  Rule rule = rule_of(reinterpret_cast<PyObject*>(&PyTuple_Type));
+  in.recorder->constant(rule.detail);
+  PyRef o = f.top();
+  Outcome result = call(in, f, {rule.detail, {o.get()}, 1, nullptr, 1});
+  if (result == Outcome::next) f.jump(f.last);
+  return result;
 }
 
 // Calls the method of a class for an instruction; null if the class has none that is a function of Python.
@@ -88,7 +117,8 @@ Outcome do_build_map(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef all = checked(PyDict_New());
   for (size_t k = size_t(op.arg); k > 0; --k) {
     PyObject* key = f.top(2 * k).get();
-    if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+    if (in.recorder && !is_key(key))
+      return in.breaks(std::string("a dict with a key of type ") + kindname(key));
     checked(PyDict_SetItem(all.get(), key, f.top(2 * k - 1).get()));
   }
   return in.give(f, 2 * size_t(op.arg), all.detach());
@@ -129,31 +159,56 @@ Outcome do_format_value(Interpreter& in, Frame& f, const MicroOp& op) {
   return in.give(f, has_spec ? 2 : 1, shown.detach());
 }
 
-Outcome do_list_append(Interpreter&, Frame& f, const MicroOp& op) {
+// Comprehensions and displays write to containers of their own, which may come from before a break.
+static bool is_outside(Interpreter& in, PyObject* o) { return in.recorder && in.recorder->is_outside(o); }
+static void journal(Interpreter& in, PyObject* o, const char* method, std::initializer_list<PyObject*> args) {
+  PyRef name = checked(PyUnicode_InternFromString(method)),
+        all = checked(PyTuple_New(Py_ssize_t(args.size())));
+  Py_ssize_t k = 0;
+  for (auto* a : args) PyTuple_SET_ITEM(all.get(), k++, Py_NewRef(a));
+  in.recorder->write(Write::Kind::call, o, name.get(), all.get());
+}
+
+Outcome do_list_append(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef value = f.pop();
-  checked(PyList_Append(f.top(size_t(op.arg)).get(), value.get()));
+  PyObject* list = f.top(size_t(op.arg)).get();
+  if (is_outside(in, list)) in.recorder->append(list, value.get());
+  checked(PyList_Append(list, value.get()));
   return Outcome::next;
 }
 Outcome do_set_add(Interpreter& in, Frame& f, const MicroOp& op) {
-  if (in.recorder && !is_key(f.top().get())) return in.breaks(std::string("a set with a ") + kindname(f.top().get()));
+  if (in.recorder && !is_key(f.top().get()))
+    return in.breaks(std::string("a set with a ") + kindname(f.top().get()));
   PyRef value = f.pop();
-  checked(PySet_Add(f.top(size_t(op.arg)).get(), value.get()));
+  PyObject* set = f.top(size_t(op.arg)).get();
+  bool outside = is_outside(in, set);
+  if (outside) in.recorder->before_write(set);
+  checked(PySet_Add(set, value.get()));
+  if (outside) journal(in, set, "add", {value.get()});
   return Outcome::next;
 }
 Outcome do_map_add(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* key = f.top(2).get();
-  if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+  if (in.recorder && !is_key(key))
+    return in.breaks(std::string("a dict with a key of type ") + kindname(key));
   PyRef value = f.pop(), name = f.pop();
-  checked(PyDict_SetItem(f.top(size_t(op.arg)).get(), name.get(), value.get()));
+  PyObject* dict = f.top(size_t(op.arg)).get();
+  bool outside = is_outside(in, dict);
+  if (outside) in.recorder->before_write(dict);
+  checked(PyDict_SetItem(dict, name.get(), value.get()));
+  if (outside) in.recorder->write(Write::Kind::set_item, dict, name.get(), value.get());
   return Outcome::next;
 }
 Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* from = f.top().get();
   if (in.recorder) {
     bool walks = is_plain_iterator(from) && !in.recorder->is_outside(from);
-    if (!is_container(from) && !is_atom(from) && !walks && !PyTuple_Check(from))
+    if (is_iterated_by_python(in, from)) return expand(in, f);
+    if (!is_container(from) && !is_atom(from) && !walks && !PyTuple_Check(from) && !is_dict_view(from))
       return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
+    if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
+      return in.breaks("a list display that was begun before a break");
   }
   PyRef kept = f.pop();
   PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), kept.get()));
@@ -167,6 +222,8 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* from = f.top().get();
   if (in.recorder && !is_data(from, false)) return in.breaks(std::string("unpacking of a ") + kindname(from));
   if (in.recorder) in.recorder->deep_contents(from);
+  if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
+    return in.breaks("a set display that was begun before a break");
   PyRef kept = f.pop();
   checked(_PySet_Update(f.top(size_t(op.arg)).get(), kept.get()));
   return Outcome::next;
@@ -174,8 +231,10 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
 static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   PyObject* from = f.top().get();
   if (in.recorder) {
-    if (!PyDict_CheckExact(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
+    if (!is_dict(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
+    if (is_outside(in, f.top(depth + 1).get()))
+      return in.breaks("a dict display that was begun before a break");
   }
   PyRef kept = f.pop();
   PyObject* into = f.top(depth).get();
@@ -190,8 +249,12 @@ static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   }
   return Outcome::raised;
 }
-Outcome do_dict_update(Interpreter& in, Frame& f, const MicroOp& op) { return merge(in, f, size_t(op.arg), false); }
-Outcome do_dict_merge(Interpreter& in, Frame& f, const MicroOp& op) { return merge(in, f, size_t(op.arg), true); }
+Outcome do_dict_update(Interpreter& in, Frame& f, const MicroOp& op) {
+  return merge(in, f, size_t(op.arg), false);
+}
+Outcome do_dict_merge(Interpreter& in, Frame& f, const MicroOp& op) {
+  return merge(in, f, size_t(op.arg), true);
+}
 Outcome do_list_to_tuple(Interpreter& in, Frame& f, const MicroOp&) {
   return in.give(f, 1, PyList_AsTuple(f.top().get()));
 }
@@ -205,12 +268,15 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   }
   if (PyType_Check(o)) return in.breaks("a generic class");
   bool sequence = PyList_CheckExact(o) || PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType;
-  bool named = PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
+  bool named =
+      PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
   if ((sequence || named) && PyLong_CheckExact(key)) {
     PyObject* found = PyObject_GetItem(o, key);
     Py_ssize_t k = PyLong_AsSsize_t(key);
     PyErr_Clear();
-    if (!found) PyErr_SetString(PyExc_IndexError, PyList_Check(o) ? "list index out of range" : "tuple index out of range");
+    if (!found)
+      PyErr_SetString(PyExc_IndexError,
+                      PyList_Check(o) ? "list index out of range" : "tuple index out of range");
     if (found && k >= 0) {
       if (PyList_Check(o) && r->is_outside(o) && !r->is_written(o, nullptr)) r->item(o, k, found);
       else r->item(o, k, found);
@@ -223,7 +289,7 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     r->contents(o);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
-  if (PyDict_CheckExact(o) && is_key(key)) {
+  if (is_dict(o) && is_key(key)) {
     note_key(*r, key);
     PyObject* found = PyDict_GetItemWithError(o, key);
     if (!found && PyErr_Occurred()) return Outcome::raised;
@@ -231,7 +297,8 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
   if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));
-  if (PyObject* method = method_of(in, o, "__getitem__")) return call(in, f, {method, {o, key}, 2, nullptr, 2});
+  if (PyObject* method = method_of(in, o, "__getitem__"))
+    return call(in, f, {method, {o, key}, 2, nullptr, 2});
   return in.breaks(std::string("indexing of a ") + kindname(o));
 }
 
@@ -248,12 +315,13 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
     bool plain = is_tensor_index(key.get()) && (is_plain(Py_TYPE(value.get())) || is_atom(value.get()));
     if (!plain) return in.breaks("an assignment to elements of a tensor");
     r->deep_contents(key.get());
-    if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0) return in.give_recorded(f, 3, nullptr, "assignment");
+    if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0)
+      return in.give_recorded(f, 3, nullptr, "assignment");
     f.drop(3);
     return Outcome::next;
   }
   bool list = PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get());
-  bool dict = PyDict_CheckExact(o.get()) && is_key(key.get());
+  bool dict = is_dict(o.get()) && is_key(key.get());
   if (r && !list && !dict) {
     if (PyObject* method = method_of(in, o.get(), "__setitem__"))
       return call(in, f, {method, {o.get(), key.get(), value.get()}, 3, nullptr, 3, Role::discard});
@@ -271,7 +339,7 @@ Outcome do_delete_subscr(Interpreter& in, Frame& f, const MicroOp&) {
   PyRef o = f.top(2), key = f.top();
   auto* r = in.recorder;
   if (r && !(PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get())) &&
-      !(PyDict_CheckExact(o.get()) && is_key(key.get())))
+      !(is_dict(o.get()) && is_key(key.get())))
     return in.breaks(std::string("`del` of an item of a ") + kindname(o.get()));
   bool outside = r && r->is_outside(o.get());
   if (outside) r->before_write(o.get());
@@ -293,11 +361,13 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
   } else {
     bool walks = is_plain_iterator(from.get()) && !(r && r->is_outside(from.get()));
     bool plain = is_container(from.get()) || PyTuple_Check(from.get()) || is_atom(from.get()) || walks;
+    if (r && is_iterated_by_python(in, from.get())) return expand(in, f);
     if (r && !plain) return in.breaks(std::string("unpacking of a ") + kindname(from.get()));
     if (r) r->contents(from.get());
     PyRef iterator(PyObject_GetIter(from.get()));
     if (!iterator) {
-      if (PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(from.get())->tp_iter && !PySequence_Check(from.get()))
+      if (PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(from.get())->tp_iter &&
+          !PySequence_Check(from.get()))
         PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", kindname(from.get()));
       return Outcome::raised;
     }
@@ -312,8 +382,8 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
   }
   Py_ssize_t n = PyList_GET_SIZE(all.get());
   if (n < before + after) {
-    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %s%zd, got %zd)", starred ? "at least " : "",
-                 before + after, n);
+    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %s%zd, got %zd)",
+                 starred ? "at least " : "", before + after, n);
     return Outcome::raised;
   }
   if (!starred && n > before) {
@@ -326,7 +396,9 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
   for (Py_ssize_t k = before - 1; k >= 0; --k) f.push(PyRef::share(PyList_GET_ITEM(all.get(), k)));
   return Outcome::next;
 }
-Outcome do_unpack(Interpreter& in, Frame& f, const MicroOp& op) { return unpack_items(in, f, op.arg, 0, false); }
+Outcome do_unpack(Interpreter& in, Frame& f, const MicroOp& op) {
+  return unpack_items(in, f, op.arg, 0, false);
+}
 Outcome do_unpack_ex(Interpreter& in, Frame& f, const MicroOp& op) {
   return unpack_items(in, f, op.arg & 255, op.arg >> 8, true);
 }
@@ -342,13 +414,14 @@ Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
     return in.give(f, 1, PyObject_GetIter(rows.get()));
   }
   const char* kind = kindname(o.get());
-  bool view = !std::strcmp(kind, "dict_keys") || !std::strcmp(kind, "dict_values") || !std::strcmp(kind, "dict_items");
+  bool view = is_dict_view(o.get());
   bool sequence = PyTuple_Check(o.get()) && Py_TYPE(o.get())->tp_iter == PyTuple_Type.tp_iter;
   if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get())) {
     r->contents(o.get());
     return in.give(f, 1, PyObject_GetIter(o.get()));
   }
-  if (PyObject* method = method_of(in, o.get(), "__iter__")) return call(in, f, {method, {o.get()}, 1, nullptr, 1});
+  if (PyObject* method = method_of(in, o.get(), "__iter__"))
+    return call(in, f, {method, {o.get()}, 1, nullptr, 1});
   return in.breaks(std::string("iteration over a ") + kind);
 }
 

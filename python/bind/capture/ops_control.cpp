@@ -48,7 +48,7 @@ Outcome do_call_ex(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef callable = f.top(drop - 1);
   if (in.recorder) {
     bool plain = (PyTuple_CheckExact(args.get()) || PyList_CheckExact(args.get())) &&
-                 (!keywords || PyDict_CheckExact(keywords.get()));
+                 (!keywords || is_dict(keywords.get()));
     if (!plain) return in.breaks(std::string("a call with * of a ") + Py_TYPE(args.get())->tp_name);
     in.recorder->contents(args.get());
     if (keywords) in.recorder->contents(keywords.get());
@@ -122,7 +122,8 @@ Outcome do_send(Interpreter& in, Frame& f, const MicroOp& op) {
   }
   if (in.recorder) {
     bool plain = value.get() == Py_None && !in.recorder->is_outside(receiver.get()) &&
-                 !PyType_HasFeature(Py_TYPE(receiver.get()), Py_TPFLAGS_HEAPTYPE) && !PyGen_Check(receiver.get());
+                 !PyType_HasFeature(Py_TYPE(receiver.get()), Py_TPFLAGS_HEAPTYPE) &&
+                 !PyGen_Check(receiver.get());
     if (!plain) return in.breaks("`yield from` of a generator that was made outside");
   }
   PyObject* sent = nullptr;
@@ -163,7 +164,8 @@ Outcome do_raise_op(Interpreter& in, Frame& f, const MicroOp& op) {
   if (op.arg > 1) {
     if (PyExceptionClass_Check(cause.get())) cause = checked(PyObject_CallNoArgs(cause.get()));
     if (cause.get() == Py_None) PyException_SetCause(error.get(), nullptr);
-    else if (PyExceptionInstance_Check(cause.get())) PyException_SetCause(error.get(), Py_NewRef(cause.get()));
+    else if (PyExceptionInstance_Check(cause.get()))
+      PyException_SetCause(error.get(), Py_NewRef(cause.get()));
     else {
       PyErr_SetString(PyExc_TypeError, "exception causes must derive from BaseException");
       return Outcome::raised;

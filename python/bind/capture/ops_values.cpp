@@ -72,9 +72,9 @@ std::string kinds(PyObject* a, PyObject* b) {
 }
 
 // The name of the method of `a`'s class, if it is a function of Python, that computes a binary operator.
-const char* const kMethods[] = {"__add__",      "__and__",    "__floordiv__", "__lshift__", "__matmul__",
-                                "__mul__",      "__mod__",    "__or__",       "__pow__",    "__rshift__",
-                                "__sub__",      "__truediv__", "__xor__"};
+const char* const kMethods[] = {"__add__", "__and__",     "__floordiv__", "__lshift__", "__matmul__",
+                                "__mul__", "__mod__",     "__or__",       "__pow__",    "__rshift__",
+                                "__sub__", "__truediv__", "__xor__"};
 const char* const kComparisons[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
 
 // A function of Python that the class of `a` has for an operator, where that of b has no say.
@@ -105,7 +105,8 @@ Outcome do_load_fast(Interpreter& in, Frame& f, const MicroOp& op) {
   auto& slot = f.locals[size_t(op.arg)];
   note_variable(in, f, op.arg);
   if (!slot) {
-    PyErr_Format(PyExc_UnboundLocalError, "cannot access local variable '%U' where it is not associated with a value",
+    PyErr_Format(PyExc_UnboundLocalError,
+                 "cannot access local variable '%U' where it is not associated with a value",
                  name_of_slot(f, op.arg));
     return Outcome::raised;
   }
@@ -121,7 +122,8 @@ Outcome do_delete_fast(Interpreter&, Frame& f, const MicroOp& op) {
   touch_variable(f, op.arg);
   auto& slot = f.locals[size_t(op.arg)];
   if (!slot) {
-    PyErr_Format(PyExc_UnboundLocalError, "cannot access local variable '%U' where it is not associated with a value",
+    PyErr_Format(PyExc_UnboundLocalError,
+                 "cannot access local variable '%U' where it is not associated with a value",
                  name_of_slot(f, op.arg));
     return Outcome::raised;
   }
@@ -133,8 +135,8 @@ Outcome do_load_global(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* value = PyDict_GetItemWithError(f.globals.get(), op.object);
   if (!value && PyErr_Occurred()) return Outcome::raised;
   auto* r = in.recorder;
-  bool fixed = value && (PyType_Check(value) || PyCallable_Check(value) || PyModule_Check(value)) && !is_module(value) &&
-               is_our_module(f.globals.get());
+  bool fixed = value && (PyType_Check(value) || PyCallable_Check(value) || PyModule_Check(value)) &&
+               !is_module(value) && is_our_module(f.globals.get());
   if (r && fixed) {
     r->constant(value);  // of this package
   } else if (r) {
@@ -204,10 +206,12 @@ Outcome do_load_deref(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef value(PyCell_Get(cell));
   if (!value) {
     bool is_free = op.arg >= f.code->free_begin;
-    PyErr_Format(is_free ? PyExc_NameError : PyExc_UnboundLocalError,
-                 is_free ? "cannot access free variable '%U' where it is not associated with a value in enclosing scope"
-                         : "cannot access local variable '%U' where it is not associated with a value",
-                 name_of_slot(f, op.arg));
+    PyErr_Format(
+        is_free ? PyExc_NameError : PyExc_UnboundLocalError,
+        is_free
+            ? "cannot access free variable '%U' where it is not associated with a value in enclosing scope"
+            : "cannot access local variable '%U' where it is not associated with a value",
+        name_of_slot(f, op.arg));
     return Outcome::raised;
   }
   if (in.recorder) in.recorder->cell(cell);
@@ -226,7 +230,8 @@ Outcome do_store_deref(Interpreter& in, Frame& f, const MicroOp& op) {
 Outcome do_delete_deref(Interpreter& in, Frame& f, const MicroOp& op) {
   note_variable(in, f, op.arg);
   PyObject* cell = f.locals[size_t(op.arg)].get();
-  if (in.recorder && in.recorder->is_outside(cell)) return in.breaks("`del` of a variable of an outer function");
+  if (in.recorder && in.recorder->is_outside(cell))
+    return in.breaks("`del` of a variable of an outer function");
   checked(PyCell_Set(cell, nullptr));
   return Outcome::next;
 }
@@ -298,8 +303,8 @@ Outcome do_compare(Interpreter& in, Frame& f, const MicroOp& op) {
     in.recorder->deep_contents(b);
     return in.give(f, 2, compared());
   }
-  bool by_identity = !is_tensor(a) && !is_tensor(b) && (op.arg == Py_EQ || op.arg == Py_NE) && is_plain_key(a) &&
-                     is_plain_key(b);
+  bool by_identity = !is_tensor(a) && !is_tensor(b) && (op.arg == Py_EQ || op.arg == Py_NE) &&
+                     is_plain_key(a) && is_plain_key(b);
   if (by_identity) {
     in.recorder->identity(a);
     in.recorder->identity(b);
@@ -321,15 +326,16 @@ Outcome do_is_op(Interpreter& in, Frame& f, const MicroOp& op) {
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
-    bool keyed = PyDict_CheckExact(all) || PyAnySet_CheckExact(all);
+    bool keyed = is_dict(all) || PyAnySet_CheckExact(all);
     bool listed = (PyList_CheckExact(all) || PyTuple_CheckExact(all)) && is_data(all, false);
-    bool plain = is_atom(item) || (is_plain_key(item) && keyed) || (is_data(item, false) && PyTuple_Check(item));
+    bool plain =
+        is_atom(item) || (is_plain_key(item) && keyed) || (is_data(item, false) && PyTuple_Check(item));
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
     else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
     if (!is_atom(item)) in.recorder->identity(item);
     in.recorder->deep_contents(item);
-    if (PyDict_CheckExact(all) && in.recorder->is_outside(all)) {
+    if (is_dict(all) && in.recorder->is_outside(all)) {
       PyObject* value = PyDict_GetItemWithError(all, item);
       in.recorder->dict_item(all, item, value);
     } else {
@@ -377,8 +383,8 @@ Outcome do_delete_attr(Interpreter& in, Frame& f, const MicroOp& op) {
 
 Outcome do_import_name(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *level = f.top(2).get(), *names = f.top().get();
-  PyObject* made = PyImport_ImportModuleLevelObject(op.object, f.globals.get(), Py_None, names,
-                                                    int(PyLong_AsLong(level)));
+  PyObject* made =
+      PyImport_ImportModuleLevelObject(op.object, f.globals.get(), Py_None, names, int(PyLong_AsLong(level)));
   if (made && in.recorder) in.recorder->constant(made);
   return in.give(f, 2, made);
 }

@@ -24,13 +24,17 @@ struct Effects {
   const char *reads, *writes;  // names between spaces
 };
 const Effects kEffects[] = {
-    {&PyList_Type, " index count copy __len__ __getitem__ __contains__ ", " append extend insert pop remove clear reverse sort "},
+    {&PyList_Type, " index count copy __len__ __getitem__ __contains__ ",
+     " append extend insert pop remove clear reverse sort "},
     {&PyDict_Type, " get keys values items copy __len__ __getitem__ __contains__ ",
      " pop popitem setdefault update clear "},
+    {&PyODict_Type, " get keys values items copy __len__ __getitem__ __contains__ ",
+     " pop popitem setdefault update clear move_to_end "},
     {&PyTuple_Type, " index count ", " "},
     {&PySet_Type, " union intersection difference symmetric_difference issubset issuperset isdisjoint copy ",
      " add discard remove pop clear update "},
-    {&PyFrozenSet_Type, " union intersection difference symmetric_difference issubset issuperset isdisjoint copy ", " "},
+    {&PyFrozenSet_Type,
+     " union intersection difference symmetric_difference issubset issuperset isdisjoint copy ", " "},
 };
 
 }  // namespace
@@ -66,8 +70,10 @@ int effect_of_method(PyTypeObject* type, const char* name) {
 }
 
 bool is_container(PyObject* o) {
-  return PyList_CheckExact(o) || PyTuple_CheckExact(o) || PyDict_CheckExact(o) || PyAnySet_CheckExact(o);
+  return PyList_CheckExact(o) || PyTuple_CheckExact(o) || is_dict(o) || PyAnySet_CheckExact(o);
 }
+
+bool is_dict_view(PyObject* o) { return PyDictViewSet_Check(o) || PyObject_TypeCheck(o, &PyDictValues_Type); }
 
 bool is_data(PyObject* o, bool tensors, int depth) {
   if (is_atom(o)) return true;
@@ -87,7 +93,7 @@ bool is_data(PyObject* o, bool tensors, int depth) {
     PyRef items = checked(PySequence_List(o));
     return is_data(items.get(), false, depth + 1);
   }
-  if (!PyDict_CheckExact(o)) return false;
+  if (!is_dict(o)) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(o, &at, &key, &value))
@@ -99,7 +105,8 @@ bool is_plain_key(PyObject* o) {
   if (is_atom(o)) return true;
   PyTypeObject* t = Py_TYPE(o);
   if (is_tensor(o)) return is_plain(t);
-  bool by_identity = t->tp_hash == PyBaseObject_Type.tp_hash && t->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  bool by_identity =
+      t->tp_hash == PyBaseObject_Type.tp_hash && t->tp_richcompare == PyBaseObject_Type.tp_richcompare;
   return by_identity || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o);
 }
 

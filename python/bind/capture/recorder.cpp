@@ -72,10 +72,21 @@ void Recorder::null_root(Py_ssize_t slot) {
 
 void Recorder::attribute(PyObject* base, PyObject* name, PyObject* value) {
   SourceId b = source_of(base);
-  if (b != kNoSource && !is_written(base, name)) note({Source::Kind::attribute, b, PyRef::share(name)}, value);
+  if (b != kNoSource && !is_written(base, name))
+    note({Source::Kind::attribute, b, PyRef::share(name)}, value);
 }
+void Recorder::append(PyObject* o, PyObject* value) {
+  if (!is_written(o, nullptr) && !full_.count(o)) appended_.try_emplace(o, checked(PySequence_List(o)));
+  PyRef name = checked(PyUnicode_InternFromString("append")), args = checked(PyTuple_Pack(1, value));
+  writes.push_back({Write::Kind::call, PyRef::share(o), name, args});
+}
+
 void Recorder::item(PyObject* sequence, Py_ssize_t k, PyObject* value) {
   SourceId b = source_of(sequence);
+  if (auto it = appended_.find(sequence); it != appended_.end()) {  // the length decides which item it is
+    contents(sequence);
+    if (k >= PyList_GET_SIZE(it->second.get())) return;
+  }
   if (b != kNoSource && !is_written(sequence, nullptr)) note({Source::Kind::item, b, {}, k}, value);
 }
 void Recorder::dict_item(PyObject* dict, PyObject* key, PyObject* value) {
@@ -131,10 +142,13 @@ void Recorder::contents(PyObject* o) {
   SourceId b = source_of(o);
   if (b == kNoSource || is_written(o, nullptr) || !full_.insert(o).second) return;
   if (PyTuple_Check(o) || PyList_Check(o)) {
-    add(Guard::Kind::length, b, nullptr, PySequence_Fast_GET_SIZE(o));
-    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k) item(o, k, PySequence_Fast_GET_ITEM(o, k));
+    auto it = appended_.find(o);
+    PyObject* of = it == appended_.end() ? o : it->second.get();
+    add(Guard::Kind::length, b, nullptr, PySequence_Fast_GET_SIZE(of));
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(of); ++k)
+      note({Source::Kind::item, b, {}, k}, PySequence_Fast_GET_ITEM(of, k));
   } else if (PyDict_Check(o)) {
-    PyRef keys = checked(PyDict_Keys(o)), all = checked(PyList_AsTuple(keys.get()));
+    PyRef keys = checked(PySequence_List(o)), all = checked(PyList_AsTuple(keys.get()));
     bool by_key = false;  // a key that this segment has written
     for (auto& [object, key] : written_) by_key |= object == o;
     if (!by_key) add(Guard::Kind::keys, b, all.get());

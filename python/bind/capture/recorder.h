@@ -36,7 +36,8 @@ class Recorder {
   void dict_item(PyObject* dict, PyObject* key, PyObject* value);  // value null: absent
   void cell(PyObject* cell);
   void absent(PyObject* o, PyObject* name);
-  void member(PyObject* o, PyObject* name, PyObject* value);  // of the class of o, or of the class o; null: absent
+  void member(PyObject* o, PyObject* name,
+              PyObject* value);  // of the class of o, or of the class o; null: absent
   void no_hooks(PyObject* module);
   void function(PyObject* f);
   void identity(PyObject* o);  // Python depends on which object it is
@@ -50,6 +51,8 @@ class Recorder {
   bool is_written(PyObject* o, PyObject* key) const;
   // Before a write to a list, dict or set: its contents decide what it is afterwards.
   void before_write(PyObject* container) { contents(container); }
+  // Before `value` is appended to the outside list `o`, which depends on no contents.
+  void append(PyObject* o, PyObject* value);
   void write(Write::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool by_key = false);
   void distinguish_written();  // at the end: written objects are different from all others
 
@@ -65,8 +68,9 @@ class Recorder {
   std::set<std::tuple<int, SourceId, PyObject*, Py_ssize_t>> read_;  // sources that exist
   std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;    // guards that exist
   std::set<std::pair<PyObject*, PyObject*>> written_;
-  std::unordered_map<SourceId, size_t> members_;  // the guard of a class
-  std::set<PyObject*> full_;                      // containers whose contents were read
+  std::unordered_map<SourceId, size_t> members_;   // the guard of a class
+  std::unordered_map<PyObject*, PyRef> appended_;  // what lists contained before the first append
+  std::set<PyObject*> full_;                       // containers whose contents were read
 };
 
 }  // namespace facula::bind::capture

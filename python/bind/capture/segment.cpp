@@ -10,7 +10,8 @@ namespace facula::bind::capture {
 
 Modes modes_now() {
   auto& a = run::autocast_state();
-  return {autograd::grad_enabled(), autograd::inference_enabled(), a.enabled, a.cache, a.dtype, default_dtype()};
+  return {autograd::grad_enabled(), autograd::inference_enabled(), a.enabled, a.cache, a.dtype,
+          default_dtype()};
 }
 void set_modes(const Modes& m) {
   autograd::set_grad_enabled(m.grad);
@@ -118,8 +119,6 @@ struct Builder {
       s.writes.push_back({w.kind, t.value(w.target.get()), t.value(w.key.get()), t.value(w.value.get())});
   }
   void state() {
-    Py_ssize_t at = 0;
-    (void)at;
     for (auto& f : in.frames) {
       auto layout = std::make_unique<Frame>();
       layout->code = f->code;
@@ -153,50 +152,76 @@ struct Builder {
 
 }  // namespace
 
+namespace {
+
+// An exception of Python that is set aside.
+struct Exception {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  void take() { PyErr_Fetch(&type, &value, &trace); }
+  bool raise() {
+    if (!type) return false;
+    PyErr_Restore(std::exchange(type, nullptr), value, trace);
+    return true;
+  }
+  ~Exception() {
+    if (!type) return;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+  }
+};
+
+// The contents, before the program runs, of inputs that Python did not read: the segment makes them.
+std::vector<Tensor> contents_of_inputs(const RecordedProgram& p, const Recorder& r) {
+  autograd::GradMode off(false);
+  std::vector<Tensor> all;
+  for (auto& t : p.inputs) {
+    auto* o = static_cast<PyObject*>(t.impl()->py_object);
+    bool is_fresh = !o || !r.is_outside(o);
+    all.push_back(is_fresh ? autograd::invoke("clone", {t.detached()}) : Tensor());
+  }
+  return all;
+}
+
+// Interprets, runs the program that was recorded, and makes its handles real; `numbers` becomes the numbers of its results.
+std::vector<Tensor> interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string& name,
+                              CaptureResult& c, Exception& raised,
+                              std::unordered_map<PyObject*, int>& numbers) {
+  struct Recording {
+    Interpreter& in;
+    ~Recording() { in.recorder = nullptr; }
+  } recording{in};
+  in.recorder = &r;
+  in.has_effects = false;
+  std::vector<PyObject*> results;
+  auto body = [&] {
+    c.stop = in.run();
+    in.has_effects = !r.writes.empty();
+    if (c.stop == Interpreter::Stop::raised) raised.take();
+  };
+  segment.program = record(body, r.handles, results, name);
+  if (!segment.program) return {};
+  auto before = contents_of_inputs(*segment.program, r);
+  auto tensors = segment.program->run(segment.program->inputs);
+  for (size_t k = 0; k < results.size(); ++k) {
+    set_real(results[k], tensors[k]);
+    numbers[results[k]] = int(k);
+  }
+  return before;
+}
+
+}  // namespace
+
 CaptureResult capture_segment(Interpreter& in, const std::string& name) {
   Recorder r;
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
   begin(in, r);
-  in.recorder = &r;
-  in.has_effects = false;
   CaptureResult c{Interpreter::Stop::raised, nullptr, ""};
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  auto body = [&] {
-    c.stop = in.run();
-    in.has_effects = !r.writes.empty();
-    if (c.stop == Interpreter::Stop::raised) PyErr_Fetch(&type, &value, &trace);
-  };
-  std::vector<PyObject*> results;
-  std::vector<Tensor> before;
-  std::vector<Tensor> real;
-  try {
-    segment->program = record(body, r.handles, results, name);
-    if (segment->program) {
-      autograd::GradMode off(false);
-      auto& p = *segment->program;
-      for (size_t k = 0; k < p.inputs.size(); ++k) {
-        auto* o = static_cast<PyObject*>(p.inputs[k].impl()->py_object);
-        bool is_fresh = !o || !r.is_outside(o);
-        before.push_back(is_fresh ? autograd::invoke("clone", {p.inputs[k].detached()}) : Tensor());
-      }
-    }
-    if (segment->program) real = segment->program->run(segment->program->inputs);
-  } catch (...) {
-    in.recorder = nullptr;
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    throw;
-  }
-  in.recorder = nullptr;
+  Exception raised;
   std::unordered_map<PyObject*, int> numbers;
-  for (size_t k = 0; k < results.size(); ++k) {
-    set_real(results[k], real[k]);
-    numbers[results[k]] = int(k);
-  }
-  if (type) {
-    PyErr_Restore(type, value, trace);
+  auto before = interpret(in, r, *segment, name, c, raised, numbers);
+  if (raised.raise()) {
     c.reason = "it raised an exception";
     return c;
   }
@@ -208,7 +233,8 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name) {
   if (segment->returns) segment->result = b.t.value(in.result.get());
   else b.state();
   PyRef handled(PyErr_GetHandledException());
-  if (!segment->returns && handled && handled.get() != Py_None) b.t.reason = "it stops inside of an exception handler";
+  if (!segment->returns && handled && handled.get() != Py_None)
+    b.t.reason = "it stops inside of an exception handler";
   segment->modes_after = modes_now();
   segment->report = in.report;
   c.reason = b.t.reason;
@@ -256,12 +282,13 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
   }
   if (s.program) {
     std::vector<Tensor> inputs;
-    for (int k : s.inputs) inputs.push_back(tensor_of((k >= 0 ? values[size_t(k)] : fresh[size_t(-1 - k)]).get()));
+    for (int k : s.inputs)
+      inputs.push_back(tensor_of((k >= 0 ? values[size_t(k)] : fresh[size_t(-1 - k)]).get()));
     std::vector<Tensor> tensors;
     try {
       tensors = s.program->run(inputs);
-    } catch (...) {
-      throw ProgramFailed();
+    } catch (const Error& e) { throw ProgramFailed{e.what()}; } catch (...) {
+      throw ProgramFailed{"an error"};
     }
     for (auto& t : tensors) results.push_back(checked(wrap(t)));
   }

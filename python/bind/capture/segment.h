@@ -38,8 +38,29 @@ class Template {
  public:
   struct Instruction {
     enum class Kind : uint8_t {
-      constant, source, result, fresh, list, tuple, dict, set, slice, cell, function, method, bound, instance,
-      named_tuple, reduced, generator, running_generator, fill_list, fill_dict, fill_set, fill_cell, fill_instance
+      constant,
+      source,
+      result,
+      fresh,
+      list,
+      tuple,
+      dict,
+      set,
+      slice,
+      cell,
+      function,
+      method,
+      bound,
+      instance,
+      named_tuple,
+      reduced,
+      generator,
+      running_generator,
+      fill_list,
+      fill_dict,
+      fill_set,
+      fill_cell,
+      fill_instance
     } kind;
     int out = -1;
     PyRef object;
@@ -59,7 +80,8 @@ class Template {
 // Builds a template. An object that cannot be made again fails it, with a reason.
 class TemplateBuilder {
  public:
-  TemplateBuilder(Recorder& r, std::unordered_map<PyObject*, int> results) : recorder_(r), results_(std::move(results)) {}
+  TemplateBuilder(Recorder& r, std::unordered_map<PyObject*, int> results)
+      : recorder_(r), results_(std::move(results)) {}
   int value(PyObject* o);  // -1 for null
   int root(Py_ssize_t slot, PyObject* o);
   bool failed() const { return !reason.empty(); }
@@ -105,8 +127,9 @@ struct Segment {
   GuardList list;
   Modes modes, modes_after;
   std::optional<RecordedProgram> program;
-  std::vector<int> inputs;         // by input of the program: a source; or, below 0, -1 - the number of a fresh tensor
-  std::vector<PyRef> fresh;        // contents that fresh tensors begin with
+  std::vector<int>
+      inputs;  // by input of the program: a source; or, below 0, -1 - the number of a fresh tensor
+  std::vector<PyRef> fresh;  // contents that fresh tensors begin with
   Template values;
   struct Repeat {
     Write::Kind kind;
@@ -115,14 +138,16 @@ struct Segment {
   std::vector<Repeat> writes;
   bool returns = true;
   int result = -1;
-  Frames layout;                         // of the state behind a break, without values
+  Frames layout;                        // of the state behind a break, without values
   std::vector<std::vector<int>> slots;  // by frame: function, made, generator, variables, stack
   BreakReport report;
   size_t runs = 0;
 };
 
 // The program of a segment raised an error before anything was written.
-struct ProgramFailed {};
+struct ProgramFailed {
+  std::string text;
+};
 // Runs the segment on the values of its sources. Its result, or the frames of the next state in `frames`.
 PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames);
 

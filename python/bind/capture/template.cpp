@@ -13,7 +13,8 @@ namespace {
 bool is_shared(PyObject* o) {
   if (PyType_Check(o) || PyModule_Check(o) || PyCode_Check(o)) return true;
   PyTypeObject* t = Py_TYPE(o);
-  if (t == &PyMethodDescr_Type || t == &PyWrapperDescr_Type || t == &PyClassMethodDescr_Type || t == &PyGetSetDescr_Type)
+  if (t == &PyMethodDescr_Type || t == &PyWrapperDescr_Type || t == &PyClassMethodDescr_Type ||
+      t == &PyGetSetDescr_Type)
     return true;
   if (PyCFunction_Check(o)) return !PyCFunction_GET_SELF(o) || PyModule_Check(PyCFunction_GET_SELF(o));
   return std::strstr(t->tp_name, "Overridable") != nullptr;
@@ -85,19 +86,21 @@ int TemplateBuilder::value(PyObject* o) {
   if (s != kNoSource) return known_[o] = add({Kind::source, -1, {}, s});
   if (is_atom(o) || is_shared(o)) return known_[o] = add({Kind::constant, -1, PyRef::share(o)});
   if (is_tensor(o)) {
-    if (auto it = results_.find(o); it != results_.end()) return known_[o] = add({Kind::result, -1, {}, it->second});
+    if (auto it = results_.find(o); it != results_.end())
+      return known_[o] = add({Kind::result, -1, {}, it->second});
     if (!is_plain(Py_TYPE(o)) || tensor_of(o).requires_grad()) return fail(o);
     return known_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
   }
   if (++depth_ > 500) return fail(o);
-  int out = is_container(o) ? container(o) : other(o);
+  int out = is_container(o) && !PyODict_CheckExact(o) ? container(o) : other(o);
   --depth_;
   return out;
 }
 
 std::vector<int> TemplateBuilder::items(PyObject* o) {
   std::vector<int> all;
-  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k) all.push_back(value(PySequence_Fast_GET_ITEM(o, k)));
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
+    all.push_back(value(PySequence_Fast_GET_ITEM(o, k)));
   return all;
 }
 
@@ -148,7 +151,8 @@ int TemplateBuilder::other(PyObject* o) {
   if (is_generator(o)) return generator(o);
   if (PyTuple_Check(o) && t->tp_basicsize == PyTuple_Type.tp_basicsize) {
     auto all = items(o);
-    return known_[o] = add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
+    return known_[o] =
+               add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
   }
   if (is_reducible(t)) return reduced(o);
   if (PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(o)) return instance(o);
@@ -173,7 +177,8 @@ int TemplateBuilder::instance(PyObject* o) {
   bool plain = t->tp_base && t->tp_dictoffset != 0 && t->tp_itemsize == 0;
   for (PyTypeObject* b = t; plain && b; b = b->tp_base) {
     if (b == &PyBaseObject_Type) break;
-    plain = PyType_HasFeature(b, Py_TPFLAGS_HEAPTYPE) && !(PyDict_GetItemString(b->tp_dict, "__slots__") && b->tp_basicsize != b->tp_base->tp_basicsize);
+    plain = PyType_HasFeature(b, Py_TPFLAGS_HEAPTYPE) &&
+            !(PyDict_GetItemString(b->tp_dict, "__slots__") && b->tp_basicsize != b->tp_base->tp_basicsize);
     if (b->tp_new != t->tp_new && b->tp_new != PyBaseObject_Type.tp_new) plain = plain && is_module(o);
   }
   PyObject** dict = _PyObject_GetDictPtr(o);
@@ -310,15 +315,18 @@ struct Maker {
       case Kind::set: return checked(PySet_New(nullptr));
       case Kind::tuple: return tuple(i.operands);
       case Kind::cell: return checked(PyCell_New(nullptr));
-      case Kind::slice: return checked(PySlice_New(borrowed(i.operands[0]), borrowed(i.operands[1]), borrowed(i.operands[2])));
+      case Kind::slice:
+        return checked(
+            PySlice_New(borrowed(i.operands[0]), borrowed(i.operands[1]), borrowed(i.operands[2])));
       case Kind::function: return function(i);
       case Kind::method: return checked(PyMethod_New(borrowed(i.operands[0]), borrowed(i.operands[1])));
       case Kind::bound: return checked(PyObject_GetAttr(borrowed(i.operands[0]), i.object.get()));
       case Kind::instance: {
         auto* type = reinterpret_cast<PyTypeObject*>(i.object.get());
         PyRef none = checked(PyTuple_New(0));
-        PyRef made = checked(type->tp_new == PyBaseObject_Type.tp_new ? type->tp_alloc(type, 0)
-                                                                      : type->tp_new(type, none.get(), nullptr));
+        PyRef made =
+            checked(type->tp_new == PyBaseObject_Type.tp_new ? type->tp_alloc(type, 0)
+                                                             : type->tp_new(type, none.get(), nullptr));
         return made;
       }
       case Kind::named_tuple: {

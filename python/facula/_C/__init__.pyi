@@ -455,6 +455,7 @@ sparse_bsr: layout
 sparse_bsc: layout
 jagged: layout
 channels_last: memory_format
+channels_last_3d: memory_format
 contiguous_format: memory_format
 preserve_format: memory_format
 bfloat16: dtype

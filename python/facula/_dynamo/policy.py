@@ -1,12 +1,12 @@
 """How a capture treats calls of C functions and of functions of this package.
 
-The interpreter of ``compile`` enters functions of Python. A C function runs on the real objects, which later
-calls can repeat only if its result follows from what guards check. :func:`classify` answers once for each function.
+The interpreter of ``compile`` enters functions of Python. A C function runs on the real objects, which
+later calls can repeat only if its result follows from what guards check. :func:`classify` answers once for
+each function.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
 import itertools
 import math
@@ -24,20 +24,24 @@ UNKNOWN, RECORDED, STRUCTURAL, VALUES, MODE, BREAKS, REPLACED, CONSTANT, INLINED
 _OPERATOR_MODULES = frozenset(
     """
     facula facula.functional facula._composed facula._rearrange facula.nn.functional facula.nn._f
-    facula.fft facula.linalg facula.special facula.signal facula.masked facula._checks facula._queries facula._tensor
+    facula.fft facula.linalg facula.special facula.signal facula.masked facula._checks facula._queries
+    facula._tensor
     """.split()
 )
-# Methods and functions of tensors that read elements, share memory with others, or change a tensor's identity.
+# Methods and functions of tensors that read elements, or share memory with others.
 _READS = frozenset(
     """
-    item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __array__ __repr__ __str__ __format__ __dlpack__
+    item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __array__ __repr__ __str__ __format__
+    __dlpack__
     data_ptr storage untyped_storage __reduce_ex__ __setstate__ __deepcopy__ is_nonzero equal allclose
     from_numpy frombuffer from_dlpack __hash__ __iter__ __contains__ cpu_data share_memory_ pin_memory
     """.split()
 )
+# Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    backward grad requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_ resize_as_
+    backward grad requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
+    resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
     """.split()
@@ -74,9 +78,11 @@ _TYPES: dict[Any, Any] = {
     reversed: polyfills.reversed_,
 }
 _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
-_MODE_NAMES = ("is_grad_enabled", "set_grad_enabled", "autocast_state", "set_autocast", "get_default_dtype",
-               "is_inference_mode_enabled", "is_anomaly_enabled", "promote_types", "can_cast", "finfo_of",
-               "iinfo_of", "vmap_level", "forward_level", "enter_autocast_region", "exit_autocast_region")  # fmt: skip
+_MODE_NAMES = """
+    is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
+    is_anomaly_enabled promote_types can_cast finfo_of iinfo_of vmap_level forward_level profile_enabled
+    enter_autocast_region exit_autocast_region
+""".split()
 
 
 @functools.cache
@@ -163,12 +169,11 @@ def classify(f: Any) -> tuple[int, Any]:
             return BREAKS, vars(f)["_dynamo_disable"]
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
             return UNKNOWN, None
-        return _by_name(name) if module in _OPERATOR_MODULES and not name.startswith("__") else (UNKNOWN, None)
+        return (
+            _by_name(name) if module in _OPERATOR_MODULES and not name.startswith("__") else (UNKNOWN, None)
+        )
     if isinstance(f, type) and module == "facula._modes":
         if f.__name__ in ("no_grad", "enable_grad", "set_grad_enabled"):
             return MODE, None
         return BREAKS, f"the mode {f.__name__}"
     return UNKNOWN, None
-
-
-assert builtins.len is len

@@ -1,5 +1,5 @@
-"""Functions of the standard library in Python: a capture interprets these where the C function would call Python or
-would walk over a generator.
+"""Functions of the standard library in Python: a capture interprets these where the C function would call
+Python or would walk over a generator.
 """
 
 from __future__ import annotations
@@ -95,12 +95,14 @@ def zip_(*iterables: Any, strict: bool = False) -> Any:
             try:
                 row.append(next(it))
             except StopIteration:
-                if strict and k:
-                    raise ValueError(f"zip() argument {k + 1} is shorter than argument{'s 1-' if k > 1 else ' '}{k}") from None
-                if strict:
-                    for j, other in enumerate(iterators[1:]):
-                        for _ in other:
-                            raise ValueError(f"zip() argument {j + 2} is longer than argument 1")
+                if not strict:
+                    return
+                if k:
+                    before = f"s 1-{k}" if k > 1 else " 1"
+                    raise ValueError(f"zip() argument {k + 1} is shorter than argument{before}") from None
+                for j, other in enumerate(iterators[1:]):
+                    for _ in other:
+                        raise ValueError(f"zip() argument {j + 2} is longer than argument 1") from None
                 return
         yield (*row,)
 
@@ -143,8 +145,7 @@ def reduce_(f: Any, iterable: Any, initial: Any = _missing) -> Any:
 
 def chain_(*iterables: Any) -> Any:
     for iterable in iterables:
-        for x in iterable:
-            yield x
+        yield from iterable
 
 
 def repeat_(x: Any, times: int | None = None) -> Any:

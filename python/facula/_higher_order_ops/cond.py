@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from ..utils._pytree import tree_leaves
+from ..utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from ._regions import flat_function, is_recorded, record
 
 __all__ = ["cond"]
 
@@ -32,4 +33,23 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: tuple | lis
             "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor "
             f"leaves, but got {operands}."
         )
+    if isinstance(pred, _C.Tensor) and is_recorded(pred):
+        return _recorded(pred, true_fn, false_fn, operands)
     return (true_fn if pred else false_fn)(*operands)
+
+
+def _recorded(pred: _C.Tensor, true_fn: Callable, false_fn: Callable, operands: tuple | list) -> Any:
+    flat, spec = tree_flatten(tuple(operands))
+    specs: list[Any] = []
+    functions = [flat_function(f, spec, specs) for f in (true_fn, false_fn)]
+
+    def run(branches: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
+        chosen, *rest = tensors
+        if _C.is_traced(chosen) or chosen.is_meta:  # both have results of the same kind
+            return branches[0](*rest)
+        return branches[0 if bool(chosen) else 1](*rest)
+
+    results = record("cond", functions, [flat, flat], run, [pred, *flat])
+    if specs[0] != specs[-1]:
+        raise RuntimeError(f"cond: the branches return different structures: {specs[0]} and {specs[-1]}")
+    return tree_unflatten(results, specs[0])

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from ..utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from ..utils._pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
+from ._regions import is_recorded, record
 
 __all__ = ["map"]
 
@@ -30,11 +31,38 @@ def map(f: Callable, xs: Any, *args: Any) -> Any:
     tensor([[2., 4.],
             [6., 8.]])
     """
+    if is_recorded((xs, args)):
+        return _recorded(f, xs, args)
     leaves = tree_leaves(xs)
-    if not leaves or not all(isinstance(x, _C.Tensor) and x.dim() and len(x) for x in leaves):
+    if not leaves or not all(isinstance(x, _C.Tensor) and x.dim() and x.size(0) for x in leaves):
         raise RuntimeError(f"map: expected tensors with a first dimension that is not empty, got {xs}")
-    if len({len(x) for x in leaves}) > 1:
+    if len({x.size(0) for x in leaves}) > 1:
         raise RuntimeError(
             f"Leading dimensions of mapped xs must be consistent. Got shapes {[x.shape for x in leaves]}."
         )
     return stacked([f(slice_of(xs, 0, k), *args) for k in range(len(leaves[0]))])
+
+
+def _recorded(f: Callable, xs: Any, args: tuple) -> Any:
+    leaves, xs_spec = tree_flatten(xs)
+    others, args_spec = tree_flatten(args)
+    count = len(leaves)
+    specs: list[Any] = []
+
+    def one(*flat: _C.Tensor) -> list[_C.Tensor]:
+        y = f(tree_unflatten(list(flat[:count]), xs_spec), *tree_unflatten(list(flat[count:]), args_spec))
+        results, spec = tree_flatten(y)
+        specs.append(spec)
+        return results
+
+    def run(parts: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
+        rows, rest = tensors[:count], tensors[count:]
+        if any(_C.is_traced(t) or t.is_meta for t in tensors):
+            results = parts[0](*(x.select(0, 0) for x in rows), *rest)
+            length = rows[0].size(0)
+            return [_C.functions.empty((length, *y.shape), dtype=y.dtype, device=y.device) for y in results]
+        outputs = [parts[0](*(x.select(0, k) for x in rows), *rest) for k in range(len(rows[0]))]
+        return [_C.functions.stack(list(column)) for column in zip(*outputs)]
+
+    example = [*(x.select(0, 0) for x in leaves), *others]
+    return tree_unflatten(record("map_impl", [one], [example], run, [*leaves, *others], count), specs[0])

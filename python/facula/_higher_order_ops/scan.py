@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from ..utils._pytree import tree_leaves
+from ..utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from ._regions import is_recorded, record
 from .map import slice_of, stacked
 
 __all__ = ["scan"]
@@ -30,6 +31,8 @@ def scan(
     leaves = tree_leaves(xs)
     if not leaves or not all(isinstance(x, _C.Tensor) for x in leaves):
         raise RuntimeError(f"scan: expected xs to be a tree of tensors, got {xs}")
+    if not reverse and is_recorded((init, xs)):
+        return _recorded(combine_fn, init, xs, dim)
     sizes = {x.size(dim) for x in leaves}
     if len(sizes) > 1 or 0 in sizes:
         raise RuntimeError(
@@ -41,3 +44,41 @@ def scan(
         state, output = combine_fn(state, slice_of(xs, dim, k))
         outputs.append(output)
     return state, stacked(outputs[::-1] if reverse else outputs, 0)
+
+
+def _recorded(combine_fn: Callable, init: Any, xs: Any, dim: int) -> tuple[Any, Any]:
+    state, state_spec = tree_flatten(init)
+    leaves, xs_spec = tree_flatten(xs)
+    leaves = [x.movedim(dim, 0) for x in leaves]
+    count = len(state)
+    specs: list[Any] = []
+
+    def step(*flat: _C.Tensor) -> list[_C.Tensor]:
+        s, y = combine_fn(
+            tree_unflatten(list(flat[:count]), state_spec), tree_unflatten(list(flat[count:]), xs_spec)
+        )
+        outputs, spec = tree_flatten(y)
+        specs.append(spec)
+        return [*tree_leaves(s), *outputs]
+
+    def run(parts: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
+        carried, rows = tensors[:count], tensors[count:]
+        if any(_C.is_traced(t) or t.is_meta for t in tensors):
+            results = parts[0](*carried, *(x.select(0, 0) for x in rows))
+            length = rows[0].size(0)
+            return [*results[:count], *(stacked_like(y, length) for y in results[count:])]
+        outputs: list[list[_C.Tensor]] = []
+        for k in range(len(rows[0])):
+            results = parts[0](*carried, *(x.select(0, k) for x in rows))
+            carried = results[:count]
+            outputs.append(results[count:])
+        return [*carried, *(_C.functions.stack(list(column)) for column in zip(*outputs))]
+
+    example = [*state, *(x.select(0, 0) for x in leaves)]
+    results = record("scan", [step], [example], run, [*state, *leaves], count)
+    return tree_unflatten(results[:count], state_spec), tree_unflatten(results[count:], specs[0])
+
+
+def stacked_like(y: _C.Tensor, length: Any) -> _C.Tensor:
+    """Returns a tensor without elements like ``length`` tensors ``y`` that are stacked."""
+    return _C.functions.empty((length, *y.shape), dtype=y.dtype, device=y.device)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from ..utils._pytree import tree_flatten, tree_unflatten
+from ._regions import flat_function, is_recorded, record
 
 __all__ = ["while_loop"]
 
@@ -22,6 +24,8 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | lis
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"Expect carried_inputs to be a tuple or list, but got {type(carried_inputs)}.")
+    if is_recorded(carried_inputs):
+        return _recorded(cond_fn, body_fn, carried_inputs)
     values = carried_inputs
     while True:
         pred = cond_fn(*values)
@@ -37,3 +41,17 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | lis
         if not isinstance(outputs, (tuple, list)) or len(outputs) != len(values):
             raise RuntimeError("body_fn should return the same number of elements as carried_inputs")
         values = tuple(outputs)
+
+
+def _recorded(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | list) -> Any:
+    flat, spec = tree_flatten(tuple(carried_inputs))
+    functions = [flat_function(f, spec, []) for f in (cond_fn, body_fn)]
+
+    def run(parts: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
+        if any(_C.is_traced(t) or t.is_meta for t in tensors):
+            return [_C.functions.empty_like(t) for t in tensors]
+        while bool(parts[0](*tensors)[0]):
+            tensors = parts[1](*tensors)
+        return list(tensors)
+
+    return tree_unflatten(record("while_loop", functions, [flat, flat], run, flat), spec)

@@ -252,6 +252,7 @@ def _create(
 ) -> ProcessGroup:
     """Creates and registers a group of the world's ``ranks``, with this process among them."""
     own = PrefixStore(f"{name}/", store)
+    own.set_timeout(timeout)
     engine = Backend._engine_of(backend)
     if engine in Backend._plugins:
         pg = Backend._plugins[engine](own, ranks.index(rank), len(ranks), timeout)

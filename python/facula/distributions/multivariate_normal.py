@@ -90,20 +90,24 @@ class HasCovariance:
             else _precision_to_scale_tril(matrix)
         )
 
+    def _of_batch(self, matrix: Tensor) -> Tensor:
+        """Repeats a matrix for the distributions of the batch that share it."""
+        return matrix.expand([*self._batch_shape, *matrix.shape[-2:]])
+
     @lazy_property
     def scale_tril(self) -> Tensor:
         """The lower Cholesky factor of the covariance."""
-        return self._unbroadcasted_scale_tril
+        return self._of_batch(self._unbroadcasted_scale_tril)
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         """The covariance."""
-        return self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT
+        return self._of_batch(self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT)
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance."""
-        return _inverse_from_factor(self._unbroadcasted_scale_tril)
+        return self._of_batch(_inverse_from_factor(self._unbroadcasted_scale_tril))
 
 
 class MultivariateNormal(HasCovariance, Distribution):

@@ -25,6 +25,7 @@ from typing import Any
 from .. import _C
 from .._ops import HigherOrderOperator, OpOverload, SizeOperator, _operator
 from ..fx import Graph
+from ..fx._bridge import without_gradient
 from ..fx.node import Node
 from ..nn.parameter import Parameter
 from ..program import _read, _Result, _written, require
@@ -184,6 +185,7 @@ _FUNCTIONS: dict[str, Any] = {
     "sym_max": _C.sym_max,
     "sym_min": _C.sym_min,
     "require": require,
+    "without_gradient": without_gradient,
 }
 _FUNCTION_NAMES = {id(f): name for name, f in _FUNCTIONS.items()}
 
@@ -212,7 +214,7 @@ def _target_of(t: Any) -> Any:
     if kind == "function":
         return _FUNCTIONS[name]
     if kind == "region":
-        from ._regions import REGIONS
+        from .._higher_order_ops._regions import REGIONS
 
         return REGIONS[name]
     if kind != "operator":

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _C
 from ..fx import Graph
-from ..fx._bridge import Lowered, size_text, symbols_of
+from ..fx._bridge import Lowered, size_text, size_value, symbols_of
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..program import require, traced_by
@@ -55,7 +55,7 @@ def export(
     >>> program.module()(facula.ones(8, 3)).shape
     facula.Size([8, 2])
     >>> program.range_constraints
-    {s0: VR[0, 64]}
+    {s0: VR[1, 64]}
     """
     if not isinstance(mod, Module):
         raise ValueError(
@@ -152,7 +152,12 @@ class _Naming:
                     continue
             if _always(left, relation, right, self.symbols):
                 continue
-            if relation == "==" and any(s is not None and s.dim for s in map(self.symbols.get, names)):
+            is_identity = relation == "==" and _holds_for_samples(left, right, self.symbols)
+            if (
+                relation == "=="
+                and not is_identity
+                and any(s is not None and s.dim for s in map(self.symbols.get, names))
+            ):
                 self._check_equality(left, right, names)
             self.guards.append((left, relation, right))
         for s in self.symbols.values():
@@ -326,6 +331,22 @@ def _range(size: Any, symbols: dict[str, Symbol]) -> tuple[float, float]:
     if kind == "mod" and c == d > 0:
         return 0, c - 1
     return -math.inf, math.inf
+
+
+def _holds_for_samples(left: Any, right: Any, symbols: dict[str, Symbol]) -> bool:
+    """Returns whether two sizes are equal for many values of their symbols; if so, each call checks that
+    they are.
+    """
+    names = symbols_of(left) | symbols_of(right)
+    for k in range(24):
+        values = {}
+        for j, name in enumerate(sorted(names)):
+            s = symbols.get(name)
+            low, high = (2, INFINITE) if s is None else (s.low, s.high)
+            values[name] = min(low + (k * 7 + j * 11) % 61 if k else low, high)
+        if size_value(left, values) != size_value(right, values):
+            return False
+    return True
 
 
 def _always(left: Any, relation: str, right: Any, symbols: dict[str, Symbol]) -> bool:

@@ -139,9 +139,9 @@ class Symbol:
         self.required = (
             dim == Dim.DYNAMIC or isinstance(dim, _Hint) and dim.kind == "DYNAMIC" or self.dim is not None
         )
-        self.low = dim.min or 0
+        self.low = max(dim.min or 0, 1)  # graphs for empty tensors differ
         self.high = INFINITE if dim.max is None else dim.max
-        self.chosen = (self.low, self.high) != (0, INFINITE)
+        self.chosen = (self.low, self.high) != (1, INFINITE)
 
     @property
     def title(self) -> str:

@@ -186,8 +186,11 @@ class Lowered:
     ) -> None:
         if same is not None:  # a function with its own gradient: its calls stand before this node
             for facts, reference in zip(results, same):
-                self._nodes[facts[0]] = self._nodes[reference[1]]
-                self._stands[facts[0]] = self._stands[reference[1]]
+                value = self._nodes[reference[1]]
+                self._bind(self.graph.call_function(without_gradient, (value, name.partition("#")[0])), facts)
+            return
+        if name.startswith("facula_region::") and "_backward" not in name:
+            self._region(name, values, results)
             return
         parameters = _C.operator_facts(name)["parameters"]
         operands = [k for k, x in enumerate(values) if isinstance(x, tuple) and x[0] == "value"]
@@ -206,11 +209,54 @@ class Lowered:
             self._bind(self.graph.call_function(operator.getitem, (node, k)), facts)
         node.meta["val"] = tuple(self._stands[facts[0]] for facts in results)
 
+    def _region(self, name: str, values: list, results: list) -> None:
+        """Adds a call of control flow, whose functions are submodules."""
+        from .._higher_order_ops._regions import REGIONS, region_of
+
+        region = region_of(name)
+        functions = []
+        for part, module in zip(_PARTS[region.kind], region.modules):
+            target = f"{part}_{sum(n.startswith(part) for n, _ in self.constants)}"
+            self.constants.append((target, module))
+            functions.append(self.graph.create_node("get_attr", target))
+        operands, extras = (self._argument(x, True) for x in values)
+        args = region.arguments(functions, operands, extras)
+        node = self.graph.call_function(REGIONS[region.kind], args)
+        for k, facts in enumerate(results):
+            self._bind(self.graph.call_function(operator.getitem, (node, k)), facts)
+        node.meta["val"] = tuple(self._stands[facts[0]] for facts in results)
+
     def drop_unused_items(self) -> None:
         """Erases items of results that no node reads."""
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node.target is operator.getitem and not node.users:
                 self.graph.erase_node(node)
+
+
+_PARTS = {
+    "cond": ("true_graph", "false_graph"),
+    "while_loop": ("while_loop_cond_graph", "while_loop_body_graph"),
+    "scan": ("scan_combine_graph",),
+    "map_impl": ("body_graph",),
+}
+
+
+def without_gradient(x: Any, name: str) -> Any:
+    """Returns ``x``, the result of a function that defines its own gradient, which a graph of fx does not
+    contain: ``backward()`` through it raises NotImplementedError.
+    """
+    from ..autograd import Function
+
+    class Result(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            raise NotImplementedError(f"the gradient that {name} defines is not part of an exported graph")
+
+    return Result.apply(x)
 
 
 def _call_of(parameters: list, shown: list, values: list) -> tuple[tuple, dict]:
@@ -232,8 +278,10 @@ def _call_of(parameters: list, shown: list, values: list) -> tuple[tuple, dict]:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    if value is None or default is None:
-        return value is default
+    if value is None:
+        return True
+    if default is None:
+        return False
     if isinstance(value, list) and isinstance(default, (list, tuple)):
         return len(value) == len(default) and all(map(_is_default, value, default))
     return type(value) is type(default) and not isinstance(value, (tuple, list)) and bool(value == default)

@@ -15,10 +15,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from .. import _C
+from .._classes import ScriptObject as ScriptObject
 from .._tensor import _make_overridable
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..utils import _pytree as pytree
+from ._compatibility import compatibility as compatibility
 from .graph import Graph, _PyTreeCodeGen, _PyTreeInfo
 from .graph_module import GraphModule
 from .node import Argument, base_types
@@ -26,8 +28,8 @@ from .proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 
 __all__ = ["PH", "ProxyableClassMeta", "Tracer", "is_fx_tracing", "symbolic_trace", "wrap"]
 
-_original_getattr = _C.ModuleBase.__getattr__
-_original_call = _C.ModuleBase.__call__
+_orig_module_getattr = _C.ModuleBase.__getattr__
+_orig_module_call = _C.ModuleBase.__call__
 _tracing = 0
 _wrapped_functions: dict[tuple[int, str], dict] = {}  # (id of globals, name): the globals
 _wrapped_methods: list[tuple[type, str]] = []
@@ -79,14 +81,17 @@ def _proxies(tree: Any) -> list[Proxy]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Proxy)]
 
 
-class _Patches:
-    """Replaces attributes and dictionary entries until the ``with`` block ends."""
+class _Patcher:
+    """Replaces attributes and dictionary entries until the ``with`` block ends.
+
+    Tracers of other packages use it under PyTorch's names. A name may always be replaced again.
+    """
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []
         self.seen: set[int] = set()
 
-    def entry(self, where: dict, name: str, value: Any) -> None:
+    def patch(self, where: dict, name: str, value: Any, deduplicate: bool = True) -> None:
         if name in where:
             old = where[name]
             self.undo.append(lambda: where.__setitem__(name, old))
@@ -94,7 +99,7 @@ class _Patches:
             self.undo.append(lambda: where.pop(name, None))
         where[name] = value
 
-    def attribute(self, where: Any, name: str, value: Any) -> None:
+    def patch_method(self, where: Any, name: str, value: Any, deduplicate: bool = True) -> None:
         if name in vars(where):
             old = vars(where)[name]
             self.undo.append(lambda: setattr(where, name, old))
@@ -107,12 +112,14 @@ class _Patches:
         self.seen.add(id(where))
         return first
 
-    def __enter__(self) -> _Patches:
+    def __enter__(self) -> _Patcher:
+        _make_overridable(_C.Tensor)  # methods of plain tensors with proxies among their arguments
         return self
 
     def __exit__(self, *exc: object) -> None:
         while self.undo:
             self.undo.pop()()
+        _restore_modules()
 
 
 def _restore_modules() -> None:
@@ -166,8 +173,10 @@ class Tracer(TracerBase):
             number += 1
         return f"{prefix}{number}"
 
-    def create_node(self, kind: str, target: Any, args: tuple, kwargs: dict, *rest: Any) -> Any:
-        node = super().create_node(kind, target, args, kwargs, *rest)
+    def create_node(
+        self, kind: str, target: Any, args: tuple, kwargs: dict, name: Any = None, type_expr: Any = None
+    ) -> Any:
+        node = super().create_node(kind, target, args, kwargs, name, type_expr)
         self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
         return node
 
@@ -367,43 +376,34 @@ class Tracer(TracerBase):
         cache: dict[str, Any] = {}
 
         def module_getattr(mod: Module, name: str) -> Any:
-            return self.getattr(name, _original_getattr(mod, name), cache)
+            return self.getattr(name, _orig_module_getattr(mod, name), cache)
 
         def module_call(mod: Module, /, *args: Any, **kwargs: Any) -> Any:
             def forward(*args: Any, **kwargs: Any) -> Any:
-                return _original_call(mod, *args, **kwargs)
+                return _orig_module_call(mod, *args, **kwargs)
 
-            self._autowrap(patches, getattr(getattr(type(mod), "forward", None), "__globals__", {}))
+            code = getattr(type(mod), "forward", None)
+            _autowrap_check(patcher, getattr(code, "__globals__", {}), self._autowrap_function_ids)
             return self.call_module(mod, forward, args, kwargs)
 
         fn_globals = fn.__globals__
-        _make_overridable(_C.Tensor)  # methods of plain tensors with proxies among their arguments
         _tracing += 1
         try:
             traced, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
-            try:
-                with _Patches() as patches:
-                    patches.attribute(Module, "__getattr__", module_getattr)
-                    patches.attribute(Module, "__call__", module_call)
-                    _patch_wrapped(patches)
-                    self._autowrap(patches, fn_globals)
-                    for module in self._autowrap_search:
-                        self._autowrap(patches, module.__dict__)
-                    result = self.create_arg(traced(*args))
-                    said = _annotation(getattr(fn, "__annotations__", {}).get("return"), fn)
-                    self.create_node("output", "output", (result,), {}, None, said)
-            finally:
-                _restore_modules()
+            with _Patcher() as patcher:
+                patcher.patch_method(Module, "__getattr__", module_getattr)
+                patcher.patch_method(Module, "__call__", module_call)
+                _patch_wrapped_functions(patcher)
+                _autowrap_check(patcher, fn_globals, self._autowrap_function_ids)
+                for module in self._autowrap_search:
+                    _autowrap_check(patcher, module.__dict__, self._autowrap_function_ids)
+                result = self.create_arg(traced(*args))
+                said = _annotation(getattr(fn, "__annotations__", {}).get("return"), fn)
+                self.create_node("output", "output", (result,), {}, None, said)
             self.submodule_paths = None
         finally:
             _tracing -= 1
         return self.graph
-
-    def _autowrap(self, patches: _Patches, where: dict) -> None:
-        if where is not None and patches.visit_once(where):
-            for name, value in list(where.items()):
-                if not name.startswith("_") and callable(value) and id(value) in self._autowrap_function_ids:
-                    patches.entry(where, name, _recorded_if_proxies(value))
 
     def __deepcopy__(self, memo: dict) -> Tracer:
         import copy
@@ -467,13 +467,21 @@ def _recorded_method(cls: type, name: str) -> Callable:
     return wrapped
 
 
-def _patch_wrapped(patches: _Patches) -> None:
+def _patch_wrapped_functions(patcher: _Patcher) -> None:
     for (_, name), where in _wrapped_functions.items():
         f = where.get(name, getattr(builtins, name, None))
         if f is not None:
-            patches.entry(where, name, _recorded_if_proxies(f))
+            patcher.patch(where, name, _recorded_if_proxies(f))
     for cls, name in _wrapped_methods:
-        patches.attribute(cls, name, _recorded_method(cls, name))
+        patcher.patch_method(cls, name, _recorded_method(cls, name))
+
+
+def _autowrap_check(patcher: _Patcher, where: dict, function_ids: set[int]) -> None:
+    """Replaces the functions among the names of a module whose calls with proxies become nodes."""
+    if where is not None and patcher.visit_once(where):
+        for name, value in list(where.items()):
+            if not name.startswith("_") and callable(value) and id(value) in function_ids:
+                patcher.patch(where, name, _recorded_if_proxies(value))
 
 
 def wrap(fn_or_name: Any) -> Any:

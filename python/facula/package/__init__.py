@@ -9,6 +9,9 @@
 Modules of the library and of Python are external by default. Reading a package runs its code.
 """
 
+import sys
+from typing import Any
+
 from ._files import Directory, GlobGroup
 from ._importers import (
     Importer,
@@ -35,3 +38,17 @@ __all__ = [
     "is_from_package",
     "sys_importer",
 ]
+
+
+class _Package(type(sys)):
+    """This module, which is also a function: ``facula.package(program, path)`` writes a program for machines
+    without a compiler (:mod:`facula.export._package`).
+    """
+
+    def __call__(self, program: Any, path: Any, **options: Any) -> None:
+        from ..export._package import package
+
+        package(program, path, **options)
+
+
+sys.modules[__name__].__class__ = _Package

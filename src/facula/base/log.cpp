@@ -54,7 +54,7 @@ void log_line(Log area, std::string_view text) {
 std::string log_help() {
   std::string text;
   for (auto& a : kAreas)
-    text += std::string(a.name) + std::string(10 - a.name.size(), ' ') + std::string(a.doc) + "\n";
+    text += std::string(a.name) + std::string(12 - a.name.size(), ' ') + std::string(a.doc) + "\n";
   return text;
 }
 

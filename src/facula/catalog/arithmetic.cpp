@@ -1,6 +1,7 @@
 // Arithmetic of two operands, element by element.
 #include <cmath>
 
+#include "facula/catalog/no_derivative.h"
 #include "facula/catalog/pointwise_helpers.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -137,6 +138,8 @@ FACULA_FAMILY(arithmetic) {
   define("floor_divide(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("floor(self / other).")
       .dtypes(d::integral | d::floating)
+      .grad_name(catalog::not_implemented())
+      .vjp(catalog::NoDerivative{"aten::floor_divide"})
       .in_place()
       .pointwise([](Expr a, Expr b) { return floordiv(a, checked(b)); })
       .samples(binary_samples(0.5, 3));

@@ -49,7 +49,7 @@ void at_least(const char* name, const char* doc, Tensor (*raise)(const Tensor&))
 }
 // ---- channels and pixels
 bool lies_channels_last(const Tensor& t) {
-  return t.dim() == 4 && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last);
+  return t.dim() == 4 && !t.is_contiguous() && t.is_channels_last();
 }
 struct Pixels {
   Tensor images;  // [*, channels, height, width], the channels last in memory where `is_last`

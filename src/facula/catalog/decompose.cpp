@@ -37,14 +37,17 @@ Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Te
     return gs.defined() ? matmul(u, row_scaled(as_dtype_of(gs, u), vh)) : Tensor();
   SymInt m = u.size(-2), n = vh.size(-1), k = s.size(-1);
   Tensor sigma = as_dtype_of(s, u);
-  Tensor gaps = as_dtype_of(gaps_of(mul(s, s)), u);
+  // Divides by s_j^2 - s_i^2. Its two factors are exact for neighbours and do not underflow where the squares do.
+  Tensor sums = as_dtype_of(with_unit_diagonal(add(unsqueeze(s, -2), unsqueeze(s, -1))), u);
+  Tensor gaps = as_dtype_of(gaps_of(s), u);
+  auto over_gaps = [&](const Tensor& x) { return div(div(x, sums), gaps); };
   Tensor left = gu.defined() ? skew(matmul(adjoint_of(u), gu)) : Tensor();
   Tensor right = gvh.defined() ? skew(matmul(vh, adjoint_of(gvh))) : Tensor();
   Tensor core;
   if (left.defined() && right.defined())
-    core = div(add(column_scaled(left, sigma), row_scaled(sigma, right)), gaps);
-  else if (left.defined()) core = column_scaled(div(left, gaps), sigma);
-  else core = row_scaled(sigma, div(right, gaps));
+    core = over_gaps(add(column_scaled(left, sigma), row_scaled(sigma, right)));
+  else if (left.defined()) core = over_gaps(column_scaled(left, sigma));
+  else core = over_gaps(row_scaled(sigma, right));
   if (gs.defined()) core = add(core, diagonal_matrix(as_dtype_of(gs, u)));
   if (is_complex(u.dtype()) && left.defined() && right.defined())
     core = add(core, diagonal_matrix(div(diagonal(left, int64_t(0), -2, -1), mul(sigma, 2.0))));

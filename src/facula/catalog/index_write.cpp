@@ -48,6 +48,57 @@ void check_filled(const Call& c) {
       << "expected dtype int64 for `index`, got " << c.dtype("index");
   check_slices(c);
 }
+// The rules that _index_add and _index_add_vector share.
+void adds_slices(Definer definer) {
+  definer.dtypes(d::any | d::half_complex)
+      .doc("index_add in the dtype of self: its sums are rounded at every step.")
+      .bind(hidden)
+      .called("index_add")
+      .in_place()
+      .shape([](const Call& c) {
+        check_index_dtype("index_add", "index", c.tensor("index"));
+        runtime_check(c.dtype("self") == c.dtype("source"), "index_add")
+            << "self (" << c.dtype("self") << ") and source (" << c.dtype("source")
+            << ") must have the same scalar type";
+        index_check(c.rank("index") <= 1, "index_add")
+            << "Index is supposed to be a vector, but got shape " << to_string(c.sizes("index"));
+        auto self = c.sizes("self"), source = c.sizes("source");
+        size_t d = size_t(c.dim("dim"));
+        bool fits = self.size() == source.size();
+        for (size_t k = 0; fits && k < self.size(); ++k) fits = k == d || self[k] == source[k];
+        runtime_check(fits, "index_add")
+            << "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            << to_string(self) << " source.shape = " << to_string(source);
+        SymInt count = self.empty() ? SymInt(int64_t(1)) : source[d], given = product(c.sizes("index"));
+        runtime_check(given == count, "index_add")
+            << "Number of indices (" << given << ") should be equal to source.size(dim): (" << count
+            << "), for dim: " << d;
+        return Dims(self);
+      })
+      .checks()
+      .loop([](const LoopCall& c) {
+        Definition def;
+        def.rank = c.rank("self");
+        Scatter s;
+        s.base = c.slot("self");
+        s.domain = Dims(c.sizes("source"));
+        Index i;
+        for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
+        s.target = i;
+        int k = c.dim("dim");
+        if (!i.empty())
+          s.target[size_t(k)] =
+              c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
+        DType t = compute_type(c.dtype("self"));
+        s.value = c.load("source", i) * c.scalar("alpha", t);
+        if (i.empty()) {
+          Index first(size_t(c.rank("index")), integer(0));
+          s.value = at_scalar(c.index_load("index", first, int64_t(1)), s.value);
+        }
+        def.scatter = s;
+        return def;
+      });
+}
 }  // namespace
 
 FACULA_FAMILY(index_write) {
@@ -172,66 +223,28 @@ FACULA_FAMILY(index_write) {
       .procedure([](const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
                     const Scalar& alpha) {
         check_source("index_add", "source", self, source);
-        Tensor y = _index_add(catalog::wide(self), dim, index, catalog::wide(source), alpha);
-        return catalog::narrowed(y, self.dtype());
+        auto add = self.dim() <= 1 ? _index_add_vector : _index_add;
+        return catalog::narrowed(add(catalog::wide(self), dim, index, catalog::wide(source), alpha),
+                                 self.dtype());
       })
       .in_place([](const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
                    const Scalar& alpha) {
-        if (!catalog::is_rounded(self)) return _index_add_(self, dim, index, source, alpha);
-        return copy_(self, index_add(self, dim, index, source, alpha));
+        if (catalog::is_rounded(self)) return copy_(self, index_add(self, dim, index, source, alpha));
+        auto add = self.dim() <= 1 ? _index_add_vector_ : _index_add_;
+        return add(self, dim, index, source, alpha);
       })
       .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
                 "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
-  define("_index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
-      .dtypes(d::any | d::half_complex)
-      .bad_index(ErrorType::RuntimeError)
-      .doc("index_add in the dtype of self: its sums are rounded at every step.")
-      .bind(hidden)
-      .called("index_add")
-      .in_place()
-      .shape([](const Call& c) {
-        check_index_dtype("index_add", "index", c.tensor("index"));
-        runtime_check(c.dtype("self") == c.dtype("source"), "index_add")
-            << "self (" << c.dtype("self") << ") and source (" << c.dtype("source")
-            << ") must have the same scalar type";
-        index_check(c.rank("index") <= 1, "index_add")
-            << "Index is supposed to be a vector, but got shape " << to_string(c.sizes("index"));
-        auto self = c.sizes("self"), source = c.sizes("source");
-        size_t d = size_t(c.dim("dim"));
-        bool fits = self.size() == source.size();
-        for (size_t k = 0; fits && k < self.size(); ++k) fits = k == d || self[k] == source[k];
-        runtime_check(fits, "index_add")
-            << "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
-            << to_string(self) << " source.shape = " << to_string(source);
-        SymInt count = self.empty() ? SymInt(int64_t(1)) : source[d], given = product(c.sizes("index"));
-        runtime_check(given == count, "index_add")
-            << "Number of indices (" << given << ") should be equal to source.size(dim): (" << count
-            << "), for dim: " << d;
-        return Dims(self);
-      })
-      .checks()
-      .loop([](const LoopCall& c) {
-        Definition def;
-        def.rank = c.rank("self");
-        Scatter s;
-        s.base = c.slot("self");
-        s.domain = Dims(c.sizes("source"));
-        Index i;
-        for (size_t k = 0; k < s.domain.size(); ++k) i.push_back(loop::index(int(k)));
-        s.target = i;
-        int k = c.dim("dim");
-        if (!i.empty())
-          s.target[size_t(k)] =
-              c.index_load("index", c.rank("index") ? Index{i[size_t(k)]} : Index{}, c.size("self", k));
-        DType t = compute_type(c.dtype("self"));
-        s.value = c.load("source", i) * c.scalar("alpha", t);
-        if (i.empty()) {
-          Index first(size_t(c.rank("index")), integer(0));
-          s.value = at_scalar(c.index_load("index", first, int64_t(1)), s.value);
-        }
-        def.scatter = s;
-        return def;
-      })
-      .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
-                "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
+  adds_slices(
+      define("_index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+          .bad_index(ErrorType::RuntimeError)
+          .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
+                    "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"}));
+  // PyTorch raises another error type if self is a vector or a number.
+  adds_slices(
+      define(
+          "_index_add_vector(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+          .bad_index(ErrorType::IndexError)
+          .samples(
+              {"self[4], dim=0, index<4>[5], source[5], alpha=2", "self[], dim=0, index<1>[1], source[]"}));
 }

@@ -51,9 +51,7 @@ void check_normalized(const char* name, const Tensor& input, SymSpan shape,
         << to_string(t->sizes()) << " and normalized_shape = " << to_string(shape);
 }
 // y with channels last in memory if x has them there, else row by row.
-Tensor in_order_of(const Tensor& x, const Tensor& y) {
-  return x.is_contiguous(MemoryFormat::channels_last) ? y : contiguous(y);
-}
+Tensor in_order_of(const Tensor& x, const Tensor& y) { return x.is_channels_last() ? y : contiguous(y); }
 // 1 / sqrt(v + eps), rounded once.
 Tensor reciprocal_deviation(const Tensor& v, const Tensor& eps) {
   return to_dtype(rsqrt(add(to_dtype(v, DType::Float64), eps)), v.dtype());

@@ -57,7 +57,7 @@ std::pair<Tensor, Tensor> step_gradient(Cell cell, const Tensor& kept, const Sta
   s.h = mul(s.h, k[1]);
   return {cat({reset, update, fresh}, -1), cat({reset, update, mul(fresh, k[0])}, -1)};
 }
-Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, const Tensor& grad_output,
+Gradient backward(Cell cell, const StepSizes& sizes, bool reverse, const Tensor& grad_output,
                   const State& of_ended, const Tensor& kept, const Tensor& before, const State& start,
                   const Tensor& weight, const Tensor& projection) {
   auto given = by_steps(grad_output, sizes), each = by_steps(kept, sizes), states = by_steps(before, sizes);

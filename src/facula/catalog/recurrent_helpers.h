@@ -14,6 +14,9 @@ using namespace facula::op;
 namespace d = facula::dtypes;
 
 inline const SymInt kOne = int64_t(1), kZero = int64_t(0);
+// By step: the number of sequences that are not over. It may be symbolic where all sequences are equally long.
+using StepSizes = std::vector<SymInt>;
+
 enum class Cell { lstm, gru, tanh, relu };
 struct State {
   Tensor h, c;  // c: of an LSTM
@@ -44,12 +47,12 @@ inline void check_rows(const char* name, Cell cell, const SymInt& hidden, const 
 struct Weights {
   Tensor input, state, input_bias, state_bias, projection;
 };
-inline std::vector<int64_t> numbers_of(const Tensor& t) {
+inline StepSizes numbers_of(const Tensor& t) {
   Tensor plain = contiguous(t).on_host();
   return {plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int()};
 }
 inline MaybeTensor maybe(const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); }
-inline State rows_of(const State& s, int64_t from, int64_t to) {
+inline State rows_of(const State& s, SymInt from, SymInt to) {
   auto part = [&](const Tensor& t) {
     return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
   };
@@ -71,9 +74,9 @@ inline State joined(const std::vector<State>& parts) {
 // Runs f over the steps of sequences that are sorted by length: step t has the first sizes[t] of them, and the rows of packed
 // tensors are ordered by step. f(t, states before) returns the states after step t.
 template <class F>
-State walk(const std::vector<int64_t>& sizes, const State& start, bool reverse, F&& f) {
+State walk(const StepSizes& sizes, const State& start, bool reverse, F&& f) {
   std::vector<State> ended;  // last first
-  int64_t held = reverse ? sizes.back() : sizes.front();
+  SymInt held = reverse ? sizes.back() : sizes.front();
   State s = held == sizes.front() ? start : rows_of(start, 0, held);
   for (size_t k = 0; k < sizes.size(); ++k) {
     size_t t = reverse ? sizes.size() - 1 - k : k;
@@ -90,9 +93,9 @@ State walk(const std::vector<int64_t>& sizes, const State& start, bool reverse, 
   std::reverse(ended.begin(), ended.end());
   return joined(ended);
 }
-inline std::vector<Tensor> by_steps(const Tensor& rows, const std::vector<int64_t>& sizes) {
+inline std::vector<Tensor> by_steps(const Tensor& rows, const StepSizes& sizes) {
   Dims parts;
-  for (auto n : sizes) parts.push_back(SymInt(n));
+  for (auto n : sizes) parts.push_back(n);
   return sizes.size() == 1 ? std::vector<Tensor>{rows} : split(rows, parts, 0);
 }
 // One direction of one layer, step by step. Of `given`, the products of the input.
@@ -102,7 +105,7 @@ struct Walked {
   // If they are wanted: the states that came into the steps, the cell states after them, and states that are projected.
   Tensor before, cells, hidden;
 };
-inline Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start,
+inline Walked forward(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start,
                       Weights w, bool reverse, bool wanted) {
   auto &first = w.input_bias, &second = w.state_bias;
   // Added once for all steps, where both fit (else the products say what is wrong).
@@ -155,11 +158,11 @@ struct Direction {
     return Cell::lstm;
   }
   static constexpr const char* kNames[] = {"lstm", "gru", "tanh", "relu"};
-  std::vector<int64_t> sizes() const { return sizes_of(x, start.h, batch_sizes); }
-  static std::vector<int64_t> sizes_of(const Tensor& x, const Tensor& h, const Tensor& batch_sizes) {
+  StepSizes sizes() const { return sizes_of(x, start.h, batch_sizes); }
+  static StepSizes sizes_of(const Tensor& x, const Tensor& h, const Tensor& batch_sizes) {
     if (batch_sizes.defined()) return numbers_of(batch_sizes);
     int64_t each = h.size(0).guard_int();
-    return std::vector<int64_t>(size_t(x.size(0).guard_int() / each), each);
+    return StepSizes(size_t(x.size(0).guard_int() / each), each);
   }
 };
 inline constexpr DTypeSet kReal =

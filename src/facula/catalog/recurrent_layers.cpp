@@ -16,8 +16,7 @@ using namespace facula::catalog::recurrent_helpers;
 namespace {
 // Whether one library call computes the direction. Everything else goes step by step: operands that the call does not take, which
 // the steps report if they are wrong, and calls under a mode (a trace, vmap, forward mode).
-bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start,
-          const Weights& w) {
+bool fits(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start, const Weights& w) {
   DType d = x.dtype();
   if (op::Mode::current() || !kReal.has(d)) return false;
   SymInt size = start.h.size(-1), units = start.c.defined() ? start.c.size(-1) : size,
@@ -25,19 +24,19 @@ bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const S
   auto is = [&](const Tensor& t, Dims expected) {
     return t.dtype() == d && std::ranges::equal(t.sizes(), expected, SymInt::surely_equal);
   };
-  int64_t rows = 0;
+  SymInt rows = int64_t(0);
   for (size_t t = 0; t < sizes.size(); rows += sizes[t++])
-    if (sizes[t] <= 0 || (t && sizes[t] > sizes[t - 1])) return false;
+    if (sizes[t] <= kZero || (t && sizes[t] > sizes[t - 1])) return false;
   SymInt first = sizes.front();
-  if (units == kZero || size == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) ||
-      !is(start.h, {first, size}) || !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
+  if (units == kZero || size == kZero || !is(x, {rows, w.input.size(-1)}) || !is(start.h, {first, size}) ||
+      !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
     return false;
   if (start.c.defined() && !is(start.c, {first, units})) return false;
   if (w.projection.defined() ? !is(w.projection, {size, units}) : !SymInt::surely_equal(size, units))
     return false;
   return !w.input_bias.defined() || (is(w.input_bias, {gates}) && is(w.state_bias, {gates}));
 }
-std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
+std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const StepSizes& sizes,
                                        const Tensor& batch_sizes, const State& start, const Weights& w,
                                        bool reverse) {
   if (!fits(cell, x, sizes, start, w)) {
@@ -57,8 +56,8 @@ struct Result {
   Tensor output, h, c;
 };
 // All layers of a call. `h` and `c` are [layers * directions, N, size], `x` and the output rows as walk() has them.
-Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes,
-           const Tensor& batch_sizes, const Tensor& h, const Tensor& c) {
+Result run(const Call& call, Cell cell, Tensor x, const StepSizes& sizes, const Tensor& batch_sizes,
+           const Tensor& h, const Tensor& c) {
   const char* name = call.name();
   auto params = call.tensors("params");
   int64_t layers = call.integer("num_layers").guard_int(), directions = call.flag("bidirectional") ? 2 : 1;
@@ -112,7 +111,7 @@ Result run_padded(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   Tensor x = first ? transpose(input, 0, 1) : input;
   SymInt steps = x.size(0), batch = x.size(1);
   Result r = run(call, cell, reshape(x, Dims{steps * batch, x.size(2)}),
-                 std::vector<int64_t>(size_t(steps.guard_int()), batch.guard_int()), {}, h, c);
+                 StepSizes(size_t(steps.guard_int()), batch), {}, h, c);
   r.output = view(r.output, Dims{steps, batch, r.output.size(-1)});
   if (first) r.output = transpose(r.output, 0, 1);
   return r;

@@ -63,10 +63,8 @@ FACULA_FAMILY(shape) {
           case MemoryFormat::contiguous: return _row_major(self);
           default: break;
         }
-        runtime_check(self.dim() == 4, "clone")
-            << "channels_last needs a 4-dimensional tensor [N, C, H, W], got shape "
-            << to_string(self.sizes());
-        return permute(_row_major(permute(self, {0, 2, 3, 1})), {0, 3, 1, 2});
+        strides_for(self.sizes(), *format);  // checks the rank
+        return movedim(_row_major(movedim(self, {1}, {-1})), {-1}, {1});
       })
       .samples(unary_samples());
   define("repeat(Tensor self, SymInt[] repeats) -> Tensor")

@@ -25,6 +25,7 @@
 #include "facula/codegen/named.h"
 #include "facula/codegen/nest_index.h"
 #include "facula/codegen/object.h"
+#include "facula/codegen/packaged.h"
 #include "facula/codegen/prediction.h"
 #include "facula/codegen/printed.h"
 #include "facula/codegen/store.h"
@@ -128,6 +129,10 @@ KernelFn load(const std::string& digest, const std::string& shown, std::string& 
     log_cache("hit", folder + "/" + digest, shown);
     return true;
   };
+  if (object = packaged_object(digest); !object.empty() && (fn = load_object(object))) {
+    ++shipped_hits;
+    return fn;
+  }
   if (!from(shipped_folder(), Owner::package, shipped_hits)) from(cache_folder(), Owner::user, disk_hits);
   return fn;
 }

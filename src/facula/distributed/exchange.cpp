@@ -355,7 +355,7 @@ void Exchange::run() {
       auto& peer = *group_.peers_[size_t(p)];
       if (!peer.dead.load(std::memory_order_acquire) && !peer.links[0]->is_closed()) continue;
       if (step()) break;  // it sent this before it died
-      if (peer.links[0]->is_closed()) group_.mark_dead(p, "closed its connection");
+      if (peer.links[0]->is_closed()) group_.mark_dead(p, "died (its connection was closed)");
       group_.fail(std::string(distributed::name(call_.kind)) + ": " + group_.who(p) + " " + peer.how);
     }
     waiting.idle([&] { return step(); }, [&](int p) { return wants(p); });

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <new>
 
 #include "facula/base/error.h"
+#include "facula/distributed/call.h"
 
 namespace facula::distributed {
 
@@ -88,6 +90,41 @@ void Inbox::set_abort(std::string_view text) {
 std::string Inbox::abort_text() const {
   if (header_->abort_state.load(std::memory_order_acquire) != 2) return "";
   return {header_->abort_text, strnlen(header_->abort_text, sizeof header_->abort_text)};
+}
+
+RankStatus read_status(const std::string& path) {
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  runtime_check(file >= 0, "status") << path << ": " << std::strerror(errno);
+  struct stat facts;
+  void* memory = MAP_FAILED;
+  if (fstat(file, &facts) == 0 && size_t(facts.st_size) >= sizeof(InboxHeader))
+    memory = mmap(nullptr, sizeof(InboxHeader), PROT_READ, MAP_SHARED, file, 0);
+  close(file);
+  runtime_check(memory != MAP_FAILED, "status") << path << " is not the memory of a rank";
+  const auto& h = *static_cast<const InboxHeader*>(memory);
+  RankStatus status{};
+  bool is_it = h.magic == kMagic;
+  if (is_it) {
+    status.token.assign(h.token, strnlen(h.token, kTokenBytes));
+    status.rank = h.rank, status.size = h.size, status.pid = h.pid;
+    status.finished = h.finished.load();
+    uint64_t started = h.started.load(), count = 0, total = 0;
+    status.waiting = started > status.finished;
+    if (started) {
+      const Record& last = h.records[(started - 1) % kRecords];
+      status.operation = name(Kind(last.kind));
+      status.site.assign(last.site, strnlen(last.site, sizeof last.site));
+      timespec t;
+      clock_gettime(CLOCK_MONOTONIC, &t);
+      status.waiting_s = double(t.tv_sec) + double(t.tv_nsec) * 1e-9 - double(last.started_ns) * 1e-9;
+    }
+    for (const Record& r : h.records)
+      if (r.sequence.load() && r.finished_ns) ++count, total += r.finished_ns - r.started_ns;
+    status.mean_ms = count ? double(total) / double(count) * 1e-6 : 0;
+  }
+  munmap(memory, sizeof(InboxHeader));
+  runtime_check(is_it, "status") << path << " is not the memory of a rank";
+  return status;
 }
 
 }  // namespace facula::distributed

@@ -65,4 +65,14 @@ class Inbox {
   int descriptor_ = -1;
 };
 
+// The state of a rank, for other programs to display.
+struct RankStatus {
+  std::string token, operation, site;  // of the job; of the last collective
+  int rank, size, pid;
+  uint64_t finished;          // number of completed collectives
+  bool waiting;               // in a collective now
+  double waiting_s, mean_ms;  // mean duration of the recorded collectives
+};
+RankStatus read_status(const std::string& path);  // RuntimeError if the file is not the memory of a rank
+
 }  // namespace facula::distributed

@@ -255,7 +255,7 @@ void Messages::check() {
       if (lost) peer = group_.rank_ ? 0 : group_.size_ - 1;
     }
     if (lost && !step() && !work->is_done()) {
-      group_.mark_dead(peer, "closed its connection");
+      group_.mark_dead(peer, "died (its connection was closed)");
       group_.fail(std::string(name(work->call.kind)) + ": " + group_.who(peer) + " " +
                   group_.peers_[size_t(peer)]->how);
     }

@@ -140,8 +140,7 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
       continue;
     }
     Tensor t = c.has(name) ? c.tensor(name) : Tensor();
-    if (t.defined() && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last))
-      channels_last = size_t(t.dim());
+    if (t.defined() && !t.is_contiguous() && t.is_channels_last()) channels_last = size_t(t.dim());
   }
   Tensor model = rules->strides_of.empty() ? Tensor() : c.tensor(rules->strides_of);
   for (size_t i = 0; i < shapes.size(); ++i) {

@@ -1,4 +1,4 @@
-// JSON texts as Values: objects are dicts, arrays are lists, numbers are ints where they have no fraction.
+// JSON texts as Values: objects are dicts, arrays are lists.
 #pragma once
 #include <string_view>
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "facula/base/error.h"
+#include "facula/codegen/packaged.h"
 #include "facula/io/archive.h"
 #include "facula/io/json.h"
 
@@ -146,6 +147,18 @@ class ProgramFile {
 };
 
 }  // namespace
+
+size_t add_kernels_of(const std::string& path) {
+  ArchiveReader archive("load", path);
+  std::string folder = std::string("kernels/") + codegen::instruction_set() + "/";
+  size_t count = 0;
+  for (auto& [name, record] : archive.records()) {
+    if (name.compare(0, folder.size(), folder)) continue;
+    codegen::add_packaged_object(name.substr(folder.size()), archive.read(name));
+    ++count;
+  }
+  return count;
+}
 
 bool is_program_file(const std::string& path) {
   OldFile file("load", path);

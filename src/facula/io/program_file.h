@@ -11,5 +11,8 @@ namespace facula::io {
 bool is_program_file(const std::string& path);
 // The fields of its program as Program::from expects them. Raises RuntimeError if the file is damaged or of a later version.
 Value read_program_file(const std::string& path);
+// Makes the kernels that a package contains for this processor available to the process (facula/package.py writes packages).
+// Returns their number.
+size_t add_kernels_of(const std::string& path);
 
 }  // namespace facula::io

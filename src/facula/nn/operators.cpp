@@ -4,6 +4,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/nn/dynamic.h"
+#include "facula/op/describe.h"
 #include "facula/op/registry.h"
 
 namespace facula::nn {
@@ -92,9 +93,7 @@ bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
     case op::Type::DType: return v.kind() == Kind::dtype && give(op::Value(v.dtype()));
     case op::Type::Device: return v.kind() == Kind::string && give(op::Value(parse_device(v.string())));
     case op::Type::Format:
-      return v.kind() == Kind::string &&
-             give(op::Value(v.string() == "channels_last" ? MemoryFormat::channels_last
-                                                          : MemoryFormat::contiguous));
+      return v.kind() == Kind::string && give(op::Value(op::format_from_name(v.string())));
     case op::Type::Generator: {
       auto* o = v.object<GeneratorObject>();
       return o && give(op::Value(o->generator));

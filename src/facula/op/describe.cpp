@@ -25,16 +25,17 @@ void print_quoted(std::ostream& s, std::string_view text) {
   s << '\'';
 }
 
-constexpr const char* kFormats[] = {"contiguous_format", "channels_last", "preserve_format"};
+constexpr const char* kFormats[kMemoryFormats] = {"contiguous_format", "channels_last", "preserve_format",
+                                                  "channels_last_3d"};
 }  // namespace
 
 const char* name(MemoryFormat f) { return kFormats[int(f)]; }
 
 MemoryFormat format_from_name(std::string_view name) {
-  for (int k = 0; k < 3; ++k)
+  for (int k = 0; k < kMemoryFormats; ++k)
     if (name == kFormats[k]) return MemoryFormat(k);
-  type_check(false, "memory_format") << "expected contiguous_format, channels_last or preserve_format, not "
-                                     << name;
+  type_check(false, "memory_format")
+      << "expected contiguous_format, preserve_format, channels_last or channels_last_3d, not " << name;
   __builtin_unreachable();
 }
 

@@ -73,7 +73,12 @@ DTYPES = {
     "complex64": "Complex64",
     "complex128": "Complex128",
 }
-FORMATS = {"contiguous_format": "contiguous", "channels_last": "channels_last", "preserve_format": "preserve"}
+FORMATS = {
+    "contiguous_format": "contiguous",
+    "channels_last": "channels_last",
+    "preserve_format": "preserve",
+    "channels_last_3d": "channels_last_3d",
+}
 
 
 class Mistake(Exception):

@@ -130,6 +130,15 @@ static size_t own_dim(const char* op, int d,
 SymInt Tensor::size(int d) const { return impl_->sizes[own_dim("size", d, dim())]; }
 SymInt Tensor::stride(int d) const { return impl_->strides[own_dim("stride", d, dim())]; }
 
+// The rank that a format with the channels last demands; 0 for the other formats.
+static int rank_of(MemoryFormat f) {
+  return f == MemoryFormat::channels_last ? 4 : f == MemoryFormat::channels_last_3d ? 5 : 0;
+}
+
+bool Tensor::is_channels_last() const {
+  return is_contiguous(dim() == 5 ? MemoryFormat::channels_last_3d : MemoryFormat::channels_last);
+}
+
 bool Tensor::is_contiguous(MemoryFormat f) const {
   auto &n = impl_->sizes, &s = impl_->strides;
   if (f == MemoryFormat::contiguous && elements_in_order(n, s) >= 0) [[likely]]
@@ -142,8 +151,8 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
     expected *= n[d].is_symbolic() ? max(n[d], SymInt(int64_t(1))) : n[d];
     return true;
   };
-  if (f == MemoryFormat::channels_last) {
-    if (rank != 4 && rank != 5) return false;
+  if (int images = rank_of(f)) {
+    if (rank != images) return false;
     bool ok = fits(1);
     for (int d = rank - 1; ok && d >= 2; --d) ok = fits(size_t(d));
     return ok && fits(0);
@@ -424,7 +433,12 @@ Dims channels_last_strides(SymSpan sizes) {
 }
 
 Dims strides_for(SymSpan sizes, MemoryFormat f) {
-  return f == MemoryFormat::channels_last ? channels_last_strides(sizes) : contiguous_strides(sizes);
+  int rank = rank_of(f);
+  if (!rank) return contiguous_strides(sizes);
+  runtime_check(int(sizes.size()) == rank, "memory_format")
+      << (rank == 4 ? "channels_last" : "channels_last_3d") << " requires a tensor of rank " << rank
+      << (rank == 4 ? " [N, C, H, W]" : " [N, C, D, H, W]") << ", got shape " << to_string(sizes);
+  return channels_last_strides(sizes);
 }
 
 Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {

@@ -29,7 +29,8 @@ struct Value;
 }
 class Tensor;
 
-enum class MemoryFormat : uint8_t { contiguous, channels_last, preserve };
+enum class MemoryFormat : uint8_t { contiguous, channels_last, preserve, channels_last_3d };
+constexpr int kMemoryFormats = 4;
 
 // Counts in-place writes (the storage version). It is shared by a tensor, its views and its detached aliases.
 struct VersionCounter final : RefCounted {
@@ -119,6 +120,8 @@ class Tensor {
   bool is_traced() const { return impl_->traced; }
 
   bool is_contiguous(MemoryFormat f = MemoryFormat::contiguous) const;
+  bool is_channels_last()
+      const;  // channels_last or channels_last_3d by rank; a tensor may be contiguous as well
   bool is_non_overlapping_and_dense() const;
   bool has_overlap() const;  // true if two indices may share an element
 
@@ -190,7 +193,7 @@ bool make_strides_physical(const Tensor& fresh);
 Dims contiguous_strides(SymSpan sizes);
 // The bytes from the first to the last element for these sizes and strides; RuntimeError if that overflows.
 size_t storage_bytes(const char* op, SymSpan sizes, SymSpan strides, DType dtype);
-Dims channels_last_strides(SymSpan sizes);
+Dims channels_last_strides(SymSpan sizes);  // of images or of volumes
 Dims strides_for(SymSpan sizes, MemoryFormat f);
 // Strides of a dense tensor of `sizes` with the order of dimensions that the operands have in memory. This is
 // PyTorch's rule for results of pointwise operators: the first operand decides, and later ones break ties caused by

@@ -1,36 +1,32 @@
-"""Runs a function in several processes that form a group."""
+"""Runs a function in several processes that form a group. The processes are forks of this one."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 import traceback
 from datetime import timedelta
 from pathlib import Path
 
-import facula
-
-TIMEOUT = 120  # seconds
+TIMEOUT = 240  # seconds; the machine may be busy
 
 
-def _main(folder, rank, size):
-    import importlib
-
+def _run_rank(folder, rank, size, function, args, init, environment):
+    import facula
     import facula.distributed as dist
 
-    sys.path[:0] = [str(Path(__file__).parents[1])]
-    name, function, args, init = pickle.loads(Path(folder, "call").read_bytes())
-    call = getattr(importlib.import_module(name), function)
+    os.environ |= environment
+    facula.set_num_threads(1)
     try:
         if init:
             limit = timedelta(seconds=TIMEOUT / 2)
-            dist.init_process_group(
-                "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=limit
-            )
-        answer = ("result", call(rank, *args))
+            method = f"file://{folder}/store"
+            dist.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=limit)
+        answer = ("result", function(rank, *args))
         if init and dist.is_initialized():
             dist.destroy_process_group()
     except BaseException as error:
@@ -39,39 +35,42 @@ def _main(folder, rank, size):
     os.rename(Path(folder, f"answer.{rank}.new"), Path(folder, f"answer.{rank}"))
 
 
+def _fork(folder, rank, *rest):
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if not pid:
+        try:
+            _run_rank(folder, rank, *rest)
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
+    return pid
+
+
 def outcomes(size, function, *args, init=True, environment=None):
     """Calls ``function(rank, *args)`` in ``size`` processes; returns ("result", value), ("error", type, text,
     traceback) or ("ended", status) of each.
     """
     with tempfile.TemporaryDirectory() as folder:
-        module = Path(sys.modules[function.__module__].__file__).stem
-        Path(folder, "call").write_bytes(pickle.dumps((module, function.__name__, args, init)))
-        variables = {
-            **os.environ,
-            **(environment or {}),
-            "PYTHONPATH": str(Path(facula.__file__).parents[1]),
-            "OMP_NUM_THREADS": "1",
-        }
-        program = (
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from support "
-            "import ranks; ranks._main"
-        )
-        started = [
-            subprocess.Popen([sys.executable, "-c", f"{program}({folder!r}, {r}, {size})"], env=variables)
-            for r in range(size)
-        ]
-        try:
-            for process in started:
-                process.wait(TIMEOUT)
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
+        pids = [_fork(folder, r, size, function, args, init, environment or {}) for r in range(size)]
+        left, codes, end = set(pids), {}, time.monotonic() + TIMEOUT
+        while left and time.monotonic() < end:
+            for pid in list(left):
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    left.discard(pid)
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            codes[pid] = "late"
         return [
             pickle.loads(path.read_bytes())
             if (path := Path(folder, f"answer.{r}")).exists()
-            else ("ended", started[r].returncode)
-            for r in range(size)
+            else ("ended", codes[pid])
+            for r, pid in enumerate(pids)
         ]
 
 

@@ -88,7 +88,7 @@ class FakeQuantize(FakeQuantizeBase):
     Args:
         observer: the observer's class, or a constructor from ``with_args``.
         quant_min, quant_max: the limits of the integers.
-        is_dynamic: whether each input has a range of its own.
+        is_dynamic: whether the range is that of each input.
         observer_kwargs: further arguments of the observer.
     """
 

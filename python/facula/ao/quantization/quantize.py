@@ -250,7 +250,7 @@ def quantize_dynamic(
 
     >>> m = facula.ao.quantization.quantize_dynamic(facula.nn.Sequential(facula.nn.Linear(4, 2)))
     >>> m(facula.ones(1, 4)).dtype
-    float32
+    facula.float32
     """
     if qconfig_spec is None:
         default, kinds = _dynamic_spec(dtype)

@@ -45,6 +45,8 @@ _WITH_SCALE: dict[Any, str] = {
     F.group_norm: "group_norm",
     F.instance_norm: "instance_norm",
 }
+# Functions with several results, which have the scale of the operand; the results are not observed.
+_SEVERAL: tuple = (_f.chunk, _f.split, _f.topk, "chunk", "split")
 _FUNCTIONAL: dict[Any, str] = {
     F.linear: "linear",
     F.conv1d: "conv1d",
@@ -322,6 +324,8 @@ class _Preparation:
 
     def _output(self, node: Node, last: Node, qconfig: Any) -> None:
         pattern = self.pattern(node)
+        if _kind(self.model, node) in _SEVERAL:
+            return
         sources = [n for n in node.all_input_nodes if is_activation_post_process(_module(self.model, n))]
         if (
             pattern.observation_type is ObservationType.OUTPUT_SHARE_OBSERVER_WITH_INPUT
@@ -558,6 +562,11 @@ class _Conversion:
                 node, lambda n: self.integer[n] if n is node.args[0] else self._plain(n)
             )
             return
+        if node.target is operator.getitem and node.args[0] in self.integer:
+            form = self.graph.node_copy(node, lambda n: self.integer.get(n, n))
+            is_part = node.args[0].target in _SEVERAL and not _is_second_of_topk(node)
+            (self.integer if is_part else self.plain)[node] = form
+            return
         self._convert_dynamic(node)
         self.plain[node] = self.graph.node_copy(node, self._plain)
 
@@ -714,6 +723,12 @@ class _Conversion:
             _set_module(self.model, str(node.target), new)
         self.integer[node] = self.graph.node_copy(node, lambda n: self._integer(n, node))
         return True
+
+
+def _is_second_of_topk(node: Node) -> bool:
+    """Returns whether a node takes the indices of topk, which are not quantised."""
+    source: Any = node.args[0]
+    return source.target is _f.topk and node.args[1] == 1
 
 
 def _quantize_per_tensor() -> Callable:

@@ -26,8 +26,9 @@ def _extract_tensor_metadata(result: Any, include_contiguity: bool = True) -> Te
     if include_contiguity:
         if result.is_contiguous():
             format = _C.contiguous_format
-        elif result.dim() == 4 and result.is_contiguous(memory_format=_C.channels_last):
-            format = _C.channels_last
+        else:
+            orders = _C.channels_last, _C.channels_last_3d
+            format = next((f for f in orders if result.is_contiguous(memory_format=f)), None)
     return TensorMetadata(
         result.shape, result.dtype, result.requires_grad, result.stride(), format, False, {}
     )

@@ -478,7 +478,7 @@ class Module(_C.ModuleBase):
                 t = t.to(dtype)
             if device is not None:
                 t = t.to(device)
-            if memory_format is not None and t.dim() == 4:
+            if memory_format is not None and t.dim() in (4, 5):
                 t = t.contiguous(memory_format=memory_format)
             return t
 

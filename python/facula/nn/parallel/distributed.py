@@ -345,7 +345,7 @@ class DistributedDataParallel(Module, Joinable):
             raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
         returned = inspect.signature(hook).return_annotation
         text = str(returned)
-        if returned is not inspect.Signature.empty and "Future" not in text:
+        if returned is not inspect.Signature.empty and "Future" not in text and not text.endswith("Any"):
             raise ValueError(
                 "Communication hook: return annotation should be torch.futures.Future[torch.Tensor] or "
                 "torch._C.Future."

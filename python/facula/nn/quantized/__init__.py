@@ -3,3 +3,5 @@
 from ...ao.nn.quantized import *  # noqa: F403
 from ...ao.nn.quantized import dynamic as dynamic
 from ...ao.nn.quantized import functional as functional
+from ...ao.nn.quantized.modules.rnn import LSTM as LSTM
+from ...ao.nn.quantized.modules.rnn import MultiheadAttention as MultiheadAttention

@@ -64,12 +64,11 @@ Tensor images(const Tensor& t, DType d) {
     strides.insert(0, product(t.sizes()));
     x = t.alias(sizes, strides, t.offset());
   }
-  if (x.dtype() == d && (x.is_contiguous() || x.is_contiguous(MemoryFormat::channels_last))) return x;
+  if (x.dtype() == d && (x.is_contiguous() || x.is_channels_last())) return x;
   // A selection of the channels of NHWC images stays NHWC: rows of channels are copied, and kernels for NHWC are faster.
   if (x.size(1) == SymInt(int64_t(1)) || x.stride(1) != SymInt(int64_t(1))) return dense(x, d);
   Tensor last =
-      Tensor::empty(x.sizes(), d)
-          .alias(x.sizes(), strides_for(x.sizes(), MemoryFormat::channels_last), SymInt(int64_t(0)));
+      Tensor::empty(x.sizes(), d).alias(x.sizes(), channels_last_strides(x.sizes()), SymInt(int64_t(0)));
   copy(last, x);
   return last;
 }
@@ -82,9 +81,6 @@ desc row_major(dims sizes, dnnl::memory::data_type type) {
   for (size_t k = sizes.size(); k-- > 1;) strides[k - 1] = strides[k] * std::max<int64_t>(sizes[k], 1);
   return desc(sizes, type, strides);
 }
-
-// True also for a tensor that is row-major at the same time, with one channel or one pixel.
-bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::channels_last); }
 
 // ---- packed weights: the layout that oneDNN chooses for the gradient of a weight becomes the physical layout of
 // gradient, weight and optimizer state (docs/layouts.md). Keys hold the number of such a layout; 0 is row-major.
@@ -357,7 +353,7 @@ bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
   if (s.groups != 1 || s.kh != 3 || s.kw != 3) return false;
   for (int k = 0; k < 2; ++k)
     if (s.stride[k] != 1 || s.dilation[k] != 1) return false;
-  if (!is_channels_last(input) || !is_channels_last(output)) return false;
+  if (!input.is_channels_last() || !output.is_channels_last()) return false;
   return winograd_pays(winograd_shape(s, input.dtype()));
 }
 
@@ -369,7 +365,7 @@ bool by_channels(const Shape& s, const Tensor& input, const Tensor& weight, cons
   bool one_to_one = s.groups > 1 && s.groups == s.c && s.groups == s.o;
   if (!one_to_one || (s.kw <= kOneDnnWidth && s.dilation[0] == 1 && s.dilation[1] == 1)) return false;
   auto last = [](const Tensor& t) {
-    if (is_channels_last(t)) return t;
+    if (t.is_channels_last()) return t;
     Dims sizes{t.size(0), t.size(2), t.size(3), t.size(1)},
         strides{t.stride(0), t.stride(2), t.stride(3), t.stride(1)};
     return dense(t.alias(sizes, strides, t.offset()));
@@ -450,11 +446,11 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
       return true;
   }
   auto& plan = planned<Plan>(conv_thing,
-                             key_of(s, pass, input.dtype(), bias.defined(), is_channels_last(input),
-                                    is_channels_last(output), packed),
+                             key_of(s, pass, input.dtype(), bias.defined(), input.is_channels_last(),
+                                    output.is_channels_last(), packed),
                              [&] {
                                return make_plan(s, pass, input.dtype(), bias.defined(),
-                                                is_channels_last(input), is_channels_last(output), packed);
+                                                input.is_channels_last(), output.is_channels_last(), packed);
                              });
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
@@ -573,7 +569,7 @@ bool empty(const Tensor& t) { return t.numel() == SymInt(int64_t(0)); }
 class Images {
  public:
   Images(const Tensor& out, DType d, bool library)
-      : out_(out), own_(out.dtype() != d || !(out.is_contiguous() || (library && is_channels_last(out)))) {
+      : out_(out), own_(out.dtype() != d || !(out.is_contiguous() || (library && out.is_channels_last()))) {
     if (own_) tensor_ = Tensor::empty(out.sizes(), d);
     Tensor t = own_ ? tensor_ : out;
     Dims sizes(t.sizes()), strides(t.strides());

@@ -57,7 +57,7 @@ class Quantize(Module):
 
     >>> q = facula.ao.nn.quantized.Quantize(0.5, 2, facula.quint8)(facula.tensor([1.0]))
     >>> q.int_repr()
-    tensor([4], dtype=uint8)
+    tensor([4], dtype=facula.uint8)
     """
 
     def __init__(self, scale: Any, zero_point: Any, dtype: Any, factory_kwargs: Any = None) -> None:

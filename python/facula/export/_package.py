@@ -1,0 +1,144 @@
+"""Packages: files of programs with the machine code of their kernels, for machines without LLVM or a
+compiler.
+
+A package is a file of :func:`facula.export.save` with further records ``kernels/avx2/NAME`` and
+``kernels/avx512/NAME``: the kernels that calls with the example's sizes use, for each kind of processor. The
+C interface (``facula/deploy/facula_c.h``) and :func:`facula.load_package` load it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .. import _C
+from ..program import Program
+from ._file import Tensors, _native, _Writer, save, write
+from .exported_program import ExportedProgram
+
+__all__ = ["package"]
+
+TARGETS = ("avx2", "avx512")
+# Runs a program with zeros of these sizes in a process of its own, which uses one instruction set and
+# records its kernels.
+_RECORDER = """
+import json, sys
+import facula
+from facula import _C
+path, folder, calls = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+_C.record_kernels_to(folder)
+program, _ = _C.load_program(path)
+with facula.no_grad():
+    for call in calls:
+        tensors = [facula.zeros(sizes, dtype=getattr(facula, dtype)) for dtype, sizes in call]
+        for result in program.run(tensors):
+            if result is not None:
+                result.contiguous()
+"""
+
+
+def package(
+    program: ExportedProgram | Program,
+    path: str | os.PathLike,
+    *,
+    targets: Iterable[str] | None = None,
+    sizes: Iterable[dict[str, int]] = (),
+    extra_files: dict[str, Any] | None = None,
+) -> None:
+    """Writes a program, exported or traced (also a training step), to a package that runs without LLVM or a
+    compiler.
+
+    The package contains the kernels for ``targets``, of "avx2" and "avx512"; by default for all that this
+    processor has, because they are run while they are recorded. ``sizes`` names further sizes of the
+    program's Dims, besides those of the example, that calls will have: ``[{"batch": 2}, {"batch": 64}]``.
+    Kernels depend on sizes in few respects, so that other sizes usually work too; a call that needs a kernel
+    which the package lacks raises an error where there is no compiler.
+    """
+    path = os.fspath(path)
+    with tempfile.TemporaryDirectory() as folder:
+        plain = os.path.join(folder, "program.fpt")
+        if isinstance(program, ExportedProgram):
+            save(program, plain, extra_files=extra_files)
+        else:
+            tensors = Tensors()
+            write(plain, {"program.json": _native(program, tensors)}, tensors, extra_files or {})
+        calls = _calls(program, list(sizes))
+        available = [t for t in TARGETS if t in _available()]
+        chosen = available if targets is None else list(targets)
+        for target in chosen:
+            if target not in available:
+                raise RuntimeError(
+                    f"package: this processor does not have {target}, only {', '.join(available)}"
+                )
+        temporary = f"{path}.{os.getpid()}.part"
+        try:
+            _write_package(plain, temporary, {t: _recorded(plain, folder, t, calls) for t in chosen})
+            os.replace(temporary, path)
+        finally:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+
+
+def _available() -> list[str]:
+    """Returns the instruction sets of this processor."""
+    flags = Path("/proc/cpuinfo").read_text()
+    return ["avx2", *(["avx512"] if all(f" avx512{x}" in flags for x in ("f", "bw", "dq", "vl")) else [])]
+
+
+def _calls(program: Any, sizes: list[dict[str, int]]) -> list[list]:
+    """Returns the dtypes and sizes of the tensors of each call to record."""
+    if isinstance(program, Program):
+        facts = _C.program_graph(program._native)
+        hints = {name: hint for name, hint, *_ in facts["symbols"]}
+        count = len(facts["inputs"]) - len(facts["captured"])
+        from ..fx._bridge import size_value
+
+        inputs = facts["inputs"][:count]
+        return [
+            [[str(dtype).rpartition(".")[2], [size_value(n, hints) for n in s]] for _, dtype, s, _ in inputs]
+        ]
+
+    symbols = program._checks.symbols
+    calls = []
+    for chosen in [{}, *sizes]:
+        values = {n: chosen.get(s.dim.__name__ if s.dim else n, s.hint) for n, s in symbols.items()}
+        unknown = set(chosen) - {s.dim.__name__ if s.dim else n for n, s in symbols.items()}
+        if unknown:
+            raise ValueError(f"package: the program has no Dim {', '.join(sorted(unknown))}")
+        inputs = [x for x in program._checks.inputs if x.dtype is not None]
+        calls.append([[str(x.dtype).rpartition(".")[2], [values.get(n, n) for n in x.sizes]] for x in inputs])
+    return calls
+
+
+def _recorded(plain: str, folder: str, target: str, calls: list) -> str:
+    """Returns a folder with the kernels that the calls use on this instruction set."""
+    kernels = os.path.join(folder, "kernels", target)
+    os.makedirs(kernels, mode=0o700)
+    environment = os.environ | {
+        "FACULA_CPU_CAPABILITY": target,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"package: the program does not run on {target}:\n{result.stderr[-2000:]}")
+    return kernels
+
+
+def _write_package(plain: str, path: str, folders: dict[str, str]) -> None:
+    """Copies the records of a file and adds kernels."""
+    writer = _Writer(path)
+    with zipfile.ZipFile(plain) as source:
+        for info in source.infolist():
+            writer.add(info.filename, source.read(info))
+    for target, folder in folders.items():
+        for name in sorted(os.listdir(folder)):
+            writer.add(f"kernels/{target}/{name.removesuffix('.o')}", Path(folder, name).read_bytes())
+    writer.zip.close()

@@ -1,0 +1,141 @@
+"""Runs groups over network and UTS namespaces, which stand for hosts, and breaks the links between them.
+
+    PYTHONPATH=build/python .venv/bin/python tests/distributed/hosts.py
+
+It needs the right to create network namespaces (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN) and `ip` of
+iproute2, and
+says so if it has not. Nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROGRAM = """
+import os, sys, time
+import facula, facula.distributed as dist
+from datetime import timedelta
+rank, size, case = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+method = "tcp://10.77.0.1:23456"
+dist.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+for n in (1, 1000, 1 << 20):
+    x = facula.arange(float(n)) + rank
+    dist.all_reduce(x)
+    assert facula.equal(x, size * facula.arange(float(n)) + sum(range(size))), n
+assert not dist.group.WORLD._native.is_local((rank + 1) % size)
+print("connected", flush=True)
+if case != "works":
+    began = time.monotonic()
+    try:
+        while True:
+            dist.all_reduce(x)
+            began = time.monotonic()
+    except RuntimeError as error:
+        print(f"{time.monotonic() - began:.2f} s: {error}", flush=True)
+        os._exit(3)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def run(*command):
+    subprocess.run(command, check=True, capture_output=True)
+
+
+class Hosts:
+    """Namespaces that a bridge connects: host k has the address 10.77.0.k + 1."""
+
+    def __init__(self, count):
+        self.count, self.name = count, f"fac{os.getpid() % 10000}"
+
+    def __enter__(self):
+        run("ip", "link", "add", f"{self.name}b", "type", "bridge")
+        run("ip", "link", "set", f"{self.name}b", "up")
+        for k in range(self.count):
+            space, link = f"{self.name}n{k}", f"{self.name}v{k}"
+            run("ip", "netns", "add", space)
+            run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space)
+            run("ip", "link", "set", link, "master", f"{self.name}b", "up")
+            run("ip", "-n", space, "addr", "add", f"10.77.0.{k + 1}/24", "dev", "eth0")
+            run("ip", "-n", space, "link", "set", "eth0", "up")
+            run("ip", "-n", space, "link", "set", "lo", "up")
+        return self
+
+    def __exit__(self, *error):
+        for k in range(self.count):
+            subprocess.run(["ip", "netns", "del", f"{self.name}n{k}"], capture_output=True)
+        subprocess.run(["ip", "link", "del", f"{self.name}b"], capture_output=True)
+
+    def start(self, k, *command):
+        inside = ["ip", "netns", "exec", f"{self.name}n{k}", "unshare", "--uts", "sh", "-c"]
+        text = f'hostname host{k}; exec "$@"'
+        return subprocess.Popen([*inside, text, "sh", *command], stdout=subprocess.PIPE, text=True)
+
+    def cut(self, k):
+        run("ip", "link", "set", f"{self.name}v{k}", "down")
+
+
+def check(case, size=3):
+    """Returns a line on how the case ended."""
+    with Hosts(size) as hosts, tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "program.py")
+        program.write_text(PROGRAM)
+        ranks = [hosts.start(k, sys.executable, str(program), str(k), str(size), case) for k in range(size)]
+        try:
+            for process in ranks:
+                assert process.stdout.readline().strip() == "connected", "no connection"
+            victim = size - 1
+            if case == "killed":
+                ranks[victim].send_signal(signal.SIGKILL)
+            elif case == "partition":
+                hosts.cut(victim)
+            answers = []
+            for k, process in enumerate(ranks):
+                if case == "killed" and k == victim:
+                    continue
+                text = process.stdout.read()
+                code = process.wait(60)
+                answers.append((code, text.strip()))
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+    if case == "works":
+        assert all(code == 0 for code, _ in answers), answers
+        return "all_reduce over TCP is right"
+    limit = 2.5
+    for code, text in answers:
+        assert code == 3 and "rank" in text, answers
+        assert float(text.split(" s:")[0]) < limit, text
+    return answers[0][1]
+
+
+def main():
+    missing = [tool for tool in ("ip", "unshare") if not shutil.which(tool)]
+    if missing or os.geteuid():
+        sys.exit(f"test-distributed needs root and the programs ip and unshare; missing: {missing or 'root'}")
+    probe = subprocess.run(["ip", "netns", "add", "facprobe"], capture_output=True, text=True)
+    if probe.returncode:
+        sys.exit(f"test-distributed needs the right to create network namespaces: {probe.stderr.strip()}")
+    run("ip", "netns", "del", "facprobe")
+    failed = 0
+    for case in ("works", "killed", "partition"):
+        began = time.monotonic()
+        try:
+            how = check(case)
+            print(f"{case:10} passed in {time.monotonic() - began:.1f} s: {how}", flush=True)
+        except AssertionError as error:
+            failed += 1
+            print(f"{case:10} FAILED: {error}", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,321 @@
+"""A captured function checks what it relied on at each call: a change gives the plain function's answer."""
+
+import collections
+import functools
+import types
+
+import pytest
+
+import facula
+import facula.nn as nn
+
+x = facula.tensor([1.0, 2.0, 3.0])
+
+
+class Box:
+    shared = 2
+
+    def __init__(self, **values):
+        vars(self).update(values)
+
+    def scaled(self, x):
+        return x * self.shared
+
+
+class Other(Box):
+    shared = 7
+
+
+def cell_of(value):
+    def f(x):
+        return x * value
+
+    def change(new):
+        nonlocal value
+        value = new
+
+    return f, change
+
+
+def with_function(scale):
+    return lambda x: x * scale
+
+
+def default(x, by=2):
+    return x * by
+
+
+def keyword_default(x, *, by=2):
+    return x * by
+
+
+marker, other_marker = object(), object()
+MODULE = types.ModuleType("settings")
+MODULE.scale = 2
+GLOBAL = 2
+first_list, second_list = [1], [2]
+
+
+def appended(x, a, b):
+    a.append(5)
+    return x * len(b)
+
+
+def written(x, a, b):
+    a.add_(1)
+    return x + b.sum()
+
+
+def bound(x, flag):
+    if flag:
+        y = 2
+    try:
+        return x * y
+    except UnboundLocalError:
+        return x - 1
+
+
+def bound_behind_a_break(x, flag):
+    if flag:
+        y = 2
+    print("a")
+    try:
+        return x * y
+    except UnboundLocalError:
+        return x - 1
+
+
+def facts(x):
+    return x.shape, x.stride(), x.dtype, x.requires_grad, x.dim()
+
+
+def change_code():
+    f = with_function(2)
+
+    def change():
+        f.__code__ = other.__code__
+
+    other = types.FunctionType(compile_minus(), {}, closure=f.__closure__)
+    return f, change
+
+
+def compile_minus():
+    def outer(scale):
+        return lambda x: x - scale
+
+    return outer(1).__code__
+
+
+def set_(o, name, value):
+    return lambda: setattr(o, name, value)
+
+
+def cases():
+    box = Box(a=2)
+    yield "an attribute", lambda x: x * box.a, [set_(box, "a", 5), set_(box, "a", 5.0), set_(box, "a", True)]
+    late = Box()
+    yield "an attribute of the instance over that of the class", late.scaled, [set_(late, "shared", 9)]
+    kind = Box()
+    yield "the class of an object", lambda x: kind.scaled(x), [set_(kind, "__class__", Other)]
+    klass = type("Klass", (Box,), {})
+    instance = klass()
+    yield (
+        "an attribute of a class",
+        lambda x: instance.scaled(x),
+        [
+            set_(klass, "shared", 4),
+            set_(klass, "scaled", lambda self, x: x - 1),
+            set_(klass, "unrelated", 1),
+        ],
+    )
+    holder = Box(it=marker)
+    yield (
+        "the identity of an object",
+        lambda x: x * (2 if holder.it is marker else 3),
+        [
+            set_(holder, "it", other_marker),
+            set_(holder, "it", None),
+        ],
+    )
+    absent = Box()
+    yield "a missing attribute", lambda x: x * getattr(absent, "later", 2), [set_(absent, "later", 6)]
+    missing = {"a": 1}
+    yield "a missing key", lambda x: x * missing.get("b", 2), [lambda: missing.update(b=9)]
+    table = {"a": 2}
+    yield (
+        "the items of a dict",
+        lambda x: sum((x * v for v in table.values()), x),
+        [
+            lambda: table.update(a=5),
+            lambda: table.update(b=5),
+            lambda: table.pop("a"),
+        ],
+    )
+    ordered = collections.OrderedDict(a=1, b=2)
+    yield (
+        "the order of a dict",
+        lambda x: functools.reduce(lambda y, k: y * 2 + ordered[k], ordered, x),
+        [lambda: ordered.move_to_end("a")],
+    )
+    items = [1, 2]
+    yield (
+        "the length and items of a list",
+        lambda x: x * len(items) + items[-1],
+        [
+            lambda: items.append(7),
+            lambda: items.__setitem__(1, 3),
+            lambda: items.pop(0),
+        ],
+    )
+    names = {"a"}
+    yield "the elements of a set", lambda x: x * 2 if "b" in names else x, [lambda: names.add("b")]
+    f, change = cell_of(2)
+    yield "a variable of an outer function", f, [lambda: change(5)]
+    slot = Box(f=with_function(2))
+    yield "a function", lambda x: slot.f(x), [set_(slot, "f", with_function(5)), set_(slot, "f", abs)]
+    operator = Box(f=facula.sin)
+    yield "an operator", lambda x: operator.f(x), [set_(operator, "f", facula.cos)]
+    number = Box(kind=int)
+    yield "a class", lambda x: x * number.kind(2.5), [set_(number, "kind", float)]
+    function, recode = change_code()
+    yield "the code of a function", lambda x: function(x), [recode]
+    yield "a default", lambda x: default(x), [set_(default, "__defaults__", (6,))]
+    yield (
+        "a default by keyword",
+        lambda x: keyword_default(x),
+        [set_(keyword_default, "__kwdefaults__", {"by": 6})],
+    )
+    yield "an attribute of a module", lambda x: x * MODULE.scale, [set_(MODULE, "scale", 3)]
+
+    def set_global():
+        global GLOBAL
+        GLOBAL = 8
+
+    yield "a global", lambda x: x * GLOBAL, [set_global]
+    model = nn.Sequential(nn.Linear(3, 3))
+    yield (
+        "the hooks of a module",
+        lambda x: model(x),
+        [
+            lambda: model.register_forward_hook(lambda m, a, out: out * 2),
+            lambda: model[0].register_forward_pre_hook(lambda m, a: (a[0] + 1,)),
+        ],
+    )
+    layers = nn.ModuleList([nn.Linear(3, 3)])
+
+    def through(x):
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    yield (
+        "the members of a module",
+        through,
+        [
+            lambda: layers.append(nn.Linear(3, 3)),
+            lambda: setattr(layers[0], "weight", nn.Parameter(facula.ones(3, 3))),
+            lambda: setattr(layers[0], "forward", lambda x: x * 2),
+            lambda: layers[0].weight.requires_grad_(False),
+        ],
+    )
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case[0])
+def test_a_change_is_noticed(case):
+    _, f, changes = case
+    compiled = facula.compile(f if isinstance(f, types.FunctionType) else (lambda x: f(x)), fullgraph=False)
+    for change in [lambda: None, lambda: None, *changes]:
+        change()
+        want = f(x)
+        for _ in range(2):
+            got = compiled(x)
+            assert (
+                facula.equal(got, want)
+                and got.dtype == want.dtype
+                and got.requires_grad == want.requires_grad
+            )
+    assert compiled.report()["hits"]
+
+
+@pytest.mark.parametrize("f", [appended, written])
+def test_arguments_that_are_one_object_are_told_apart(f):
+    make = {appended: lambda: [1], written: lambda: facula.ones(3)}[f]
+    compiled = facula.compile(f)
+    for _ in range(2):
+        for shared in (False, True, False):
+            a, c = make(), make()
+            b, d = (a, c) if shared else (make(), make())
+            assert facula.equal(compiled(x, a, b), f(x, c, d))
+            assert (
+                facula.equal(facula.tensor(a), facula.tensor(c))
+                if isinstance(a, list)
+                else facula.equal(a, c)
+            )
+
+
+def test_views_of_written_memory_are_told_apart():
+    def f(a, b):
+        a.mul_(2)
+        return b + 1
+
+    compiled = facula.compile(f)
+    for shared in (False, True, False):
+        base, other = facula.ones(4), facula.ones(4)
+        want_base, want_other = base.clone(), other.clone()
+        want = f(want_base[:2], want_base[1:3] if shared else want_other[1:3])
+        assert facula.equal(compiled(base[:2], base[1:3] if shared else other[1:3]), want)
+        assert facula.equal(base, want_base)
+
+
+def test_unbound_variables_and_kinds_of_arguments():
+    compiled = facula.compile(bound)
+    for flag in (True, False, 1, 0, "", [1], None):
+        assert facula.equal(compiled(x, flag), bound(x, flag))
+    for y in (
+        x,
+        x.double(),
+        x.to(facula.int64),
+        x[:2],
+        x[::2],
+        x.requires_grad_(),
+        nn.Parameter(x.detach().clone()),
+    ):
+        assert facula.equal(compiled(y, True), bound(y, True))
+        assert compiled(y, True).requires_grad == y.requires_grad
+    x.requires_grad_(False)
+
+
+def test_facts_about_tensors_are_checked_where_nothing_is_computed():
+    compiled = facula.compile(facts)
+    for y in (
+        x,
+        x.double(),
+        facula.ones(4),
+        facula.ones(3, 1),
+        facula.ones(6)[::2],
+        x.clone().requires_grad_(),
+    ):
+        for _ in range(2):
+            assert compiled(y) == facts(y)
+
+
+def test_a_variable_that_is_unbound_behind_a_break(capsys):
+    compiled = facula.compile(bound_behind_a_break)
+    for flag in (False, True, False, True):
+        assert facula.equal(compiled(x, flag), bound_behind_a_break(x, flag))
+
+
+def test_autocast_and_default_dtypes_are_checked():
+    def f(x):
+        return x @ x, facula.zeros(1)
+
+    compiled, y = facula.compile(f), facula.ones(4, 4)
+    for _ in range(2):
+        assert compiled(y)[0].dtype == facula.float32
+        with facula.autocast("cpu", dtype=facula.bfloat16):
+            assert compiled(y)[0].dtype == facula.bfloat16
+        facula.set_default_dtype(facula.float64)
+        try:
+            assert compiled(y)[1].dtype == facula.float64
+        finally:
+            facula.set_default_dtype(facula.float32)

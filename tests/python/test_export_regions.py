@@ -1,0 +1,112 @@
+"""Control flow in exported programs: cond, while_loop, scan and map are calls of the graph."""
+
+import pytest
+from facula._higher_order_ops import map as map_rows
+from facula._higher_order_ops import scan, while_loop
+from facula.export import Dim, export, load, save
+from facula.program import trace
+
+import facula
+from facula import nn
+
+
+class Choice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(3, 4)
+
+    def forward(self, x):
+        return facula.cond(x.sum() > 0, lambda x: self.a(x).relu(), lambda x: self.b(x) * 2, (x,))
+
+
+class Doubling(nn.Module):
+    def forward(self, x):
+        return while_loop(
+            lambda i, x: x.sum() < 100, lambda i, x: (i + 1, x * 2), (facula.zeros((), dtype=facula.int64), x)
+        )
+
+
+class Running(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(3, 5)
+
+    def forward(self, x):
+        def step(state, row):
+            state = self.cell(row, state)
+            return state, state.tanh()
+
+        return scan(step, facula.zeros(x.size(1), 5), x)
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(facula.tensor(2.0))
+
+    def forward(self, x, y):
+        return map_rows(lambda row, other: row.cumsum(0) * self.scale + other, x, y)
+
+
+def equal(a, b):
+    for x, y in zip(a if isinstance(a, tuple) else (a,), b if isinstance(b, tuple) else (b,), strict=True):
+        assert x.shape == y.shape and facula.allclose(x, y, rtol=1e-6, atol=1e-6)
+
+
+CASES = {
+    "cond": (Choice, lambda n: (facula.rand(n, 3) + 0.1,), ({0: Dim("n")},), "cond"),
+    "while_loop": (Doubling, lambda n: (facula.rand(n, 3) + 0.1,), ({0: Dim("n")},), "while_loop"),
+    "scan": (Running, lambda n: (facula.rand(n, 2, 3),), ({0: Dim("n")},), "scan"),
+    "map": (Rows, lambda n: (facula.rand(n, 4), facula.rand(4)), ({0: Dim("n")}, None), "map_impl"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_control_flow_exports_runs_and_is_saved(name, tmp_path):
+    make, inputs, dynamic, operator = CASES[name]
+    facula.manual_seed(0)
+    net = make()
+    program = export(net, inputs(3), dynamic_shapes=dynamic)
+    assert f"ops.higher_order.{operator}(" in program.graph_module.code
+    save(program, tmp_path / "m.fpt")
+    for module in (program.module(), load(tmp_path / "m.fpt").module()):
+        for n in (2, 5):
+            args = inputs(n)
+            equal(module(*args), net(*args))
+            if name == "cond":
+                equal(module(-args[0]), net(-args[0]))
+    with pytest.raises(RuntimeError, match="only Python can run"):
+        facula._C.load_program(str(tmp_path / "m.fpt"))
+
+
+@pytest.mark.parametrize("name", ["cond", "scan", "map"])
+def test_control_flow_has_gradients(name):
+    make, inputs, _, _ = CASES[name]
+    facula.manual_seed(1)
+    net = make()
+    args = inputs(3)
+    module = export(net, args).module()
+    gradients = []
+    for f in (net, module):
+        net.zero_grad()
+        x = args[0].clone().requires_grad_()
+        out = f(x, *args[1:])
+        (out[1] if isinstance(out, tuple) else out).square().sum().backward()
+        gradients.append([x.grad, *(p.grad for p in net.parameters() if p.grad is not None)])
+    for a, b in zip(*gradients, strict=True):
+        equal(a, b)
+
+
+def test_a_traced_program_takes_both_branches():
+    program = trace(
+        lambda x: facula.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)), facula.ones(2)
+    )
+    assert program(facula.ones(2)).tolist() == [2.0, 2.0] and program(-facula.ones(2)).tolist() == [
+        -2.0,
+        -2.0,
+    ]
+
+
+def test_branches_of_other_structures_are_refused():
+    with pytest.raises(RuntimeError, match="different structures"):
+        trace(lambda x: facula.cond(x.sum() > 0, lambda x: x, lambda x: (x, x), (x,)), facula.ones(2))

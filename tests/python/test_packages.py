@@ -1,0 +1,155 @@
+"""Packages: programs that run by the C interface, without Python, LLVM or a compiler."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from facula.export import Dim, export
+from facula.export._package import _available
+from facula.program import trace
+
+import facula
+from facula import nn
+
+ROOT = Path(__file__).parents[2]
+HEADER = ROOT / "src/facula/deploy/facula_c.h"
+LIBRARY = Path(facula.__file__).with_name("libfacula.so")
+
+
+def net():
+    facula.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3), nn.Softmax(-1))
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    path = tmp_path_factory.mktemp("package") / "model.fpk"
+    program = export(net(), (facula.rand(4, 6),), dynamic_shapes=({0: Dim("batch", max=512)},))
+    facula.package(program, path, sizes=[{"batch": 2}, {"batch": 8}])
+    return path
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """The library in a folder without LLVM, and the loader's path to what it needs."""
+    folder = tmp_path_factory.mktemp("bare")
+    shutil.copy(LIBRARY, folder)
+    for name in ("libfacula_sort.so", "libfacula_openblas.so", "libfacula_omp_wait.so"):
+        if LIBRARY.with_name(name).exists():
+            shutil.copy(LIBRARY.with_name(name), folder)
+    return folder
+
+
+def run_alone(code, *args, folder, cache):
+    """Runs Python code that has NumPy, but not the package, in a process without caches of kernels."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "FACULA_CACHE_DIR": str(cache),
+        "PYTHONPATH": str(Path(np.__file__).parents[1]),
+    }
+    command = [sys.executable, "-c", code, *map(str, args), str(folder / "libfacula.so")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
+
+
+ALONE = """
+import sys, importlib.util, numpy
+spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
+packaged = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(packaged)
+program = packaged.load_package(sys.argv[2], sys.argv[3])
+assert program.inputs == [("float32", (-1, 6))], program.inputs
+x = numpy.load(sys.argv[2] + ".npy")
+for n in (2, 4, 8):
+    numpy.save(f"{sys.argv[2]}.{n}.npy", program(x[:n]))
+assert "facula" not in sys.modules
+print(open("/proc/self/maps").read().count("facula_llvm"))
+"""
+
+
+def test_a_package_runs_without_llvm_and_without_the_python_package(package, bare, tmp_path):
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
+    np.save(f"{package}.npy", x)
+    done = run_alone(
+        ALONE, ROOT / "python/facula/packaged.py", package, folder=bare, cache=tmp_path / "cache"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "0"
+    for n in (2, 4, 8):
+        expected = net()(facula.from_numpy(x[:n])).detach().numpy()
+        np.testing.assert_allclose(np.load(f"{package}.{n}.npy"), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_package_has_kernels_for_each_instruction_set(package):
+    names = zipfile.ZipFile(package).namelist()
+    for target in _available():
+        assert any(n.startswith(f"kernels/{target}/") for n in names)
+
+
+def test_the_server_example_answers_every_request(package, bare, tmp_path):
+    program = tmp_path / "server"
+    command = [
+        "cc",
+        ROOT / "examples/server/server.c",
+        f"-I{HEADER.parent}",
+        bare / "libfacula.so",
+        "-lpthread",
+    ]
+    command += ["-o", program, f"-Wl,-rpath,{bare}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+    subprocess.run(command, check=True)
+    assert len((ROOT / "examples/server/server.c").read_text().splitlines()) <= 60
+    environment = {"FACULA_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([program, package, "3", "100"], capture_output=True, text=True, env=environment)
+    assert done.stdout == "answered 100 requests\n", done.stderr
+
+
+def test_the_c_interface_has_at_most_15_functions():
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+    functions = re.findall(r"\b(facula_\w+)\s*\(", text)
+    assert len(functions) == len(set(functions)) <= 15
+    for name in functions:
+        assert hasattr(facula.packaged._library(), name)
+
+
+def test_a_training_step_runs_by_numpy_as_in_python(tmp_path):
+    def made():
+        model = net()[:4]
+        optimizer = facula.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x, target):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), target)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    x, target = facula.rand(8, 6), facula.rand(8, 3)
+    program = trace(made(), x, target)
+    facula.package(program, tmp_path / "step.fpk")
+    losses = [float(program(x, target)) for _ in range(10)]
+    loaded = facula.load_package(tmp_path / "step.fpk")
+    assert [loaded.train_step(x.numpy(), target.numpy()) for _ in range(10)] == losses
+    loaded.save(tmp_path / "later.pt")
+    later = facula.load_package(tmp_path / "later.pt")
+    assert later.train_step(x.numpy(), target.numpy()) == float(program(x, target))
+
+
+def test_faults_are_errors_with_a_text(package, tmp_path):
+    with pytest.raises(RuntimeError, match="No such file|cannot"):
+        facula.load_package(tmp_path / "none.fpk")
+    loaded = facula.load_package(package)
+    with pytest.raises(RuntimeError, match="float64|dtype"):
+        loaded(np.zeros((2, 6)))
+    with pytest.raises(RuntimeError):
+        loaded(np.zeros((2, 5), "float32"))
+    with pytest.raises(RuntimeError):
+        loaded()
+    with pytest.raises(ValueError, match="no Dim rows"):
+        program = export(net(), (facula.rand(4, 6),), dynamic_shapes=({0: Dim("batch")},))
+        facula.package(program, tmp_path / "x.fpk", sizes=[{"rows": 1}])
