@@ -54,7 +54,6 @@ void adds_slices(Definer definer) {
       .doc("index_add in the dtype of self: its sums are rounded at every step.")
       .bind(hidden)
       .called("index_add")
-      .in_place()
       .shape([](const Call& c) {
         check_index_dtype("index_add", "index", c.tensor("index"));
         runtime_check(c.dtype("self") == c.dtype("source"), "index_add")
@@ -237,6 +236,7 @@ FACULA_FAMILY(index_write) {
                 "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
   adds_slices(
       define("_index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+          .in_place()
           .bad_index(ErrorType::RuntimeError)
           .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
                     "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"}));
@@ -244,6 +244,7 @@ FACULA_FAMILY(index_write) {
   adds_slices(
       define(
           "_index_add_vector(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+          .in_place()
           .bad_index(ErrorType::IndexError)
           .samples(
               {"self[4], dim=0, index<4>[5], source[5], alpha=2", "self[], dim=0, index<1>[1], source[]"}));
