@@ -236,6 +236,7 @@ FACULA_FAMILY(index_write) {
                 "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
   adds_slices(
       define("_index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+          .in_place()
           .bad_index(ErrorType::RuntimeError)
           .in_place()
           .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
@@ -244,6 +245,7 @@ FACULA_FAMILY(index_write) {
   adds_slices(
       define(
           "_index_add_vector(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+          .in_place()
           .bad_index(ErrorType::IndexError)
           .in_place()
           .samples(

@@ -70,7 +70,6 @@ FACULA_FAMILY(quantized) {
       .dtypes(d::any)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are integers")
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
@@ -92,7 +91,6 @@ FACULA_FAMILY(quantized) {
       .dtypes(d::any)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the operands are integers")
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, DType dtype) {
@@ -108,7 +106,6 @@ FACULA_FAMILY(quantized) {
       .dtypes(kBytes)
       .promote(Promote::none)
       .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are integers")
       .shape([](const Call& c) {
@@ -134,7 +131,6 @@ FACULA_FAMILY(quantized) {
       .dtypes(kBytes | d::floating)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the operands are integers")
       .shape([](const Call& c) {
@@ -161,7 +157,6 @@ FACULA_FAMILY(quantized) {
       .dtypes(kBytes | d::floating)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the operands are integers")
       .shape([](const Call& c) {
