@@ -508,6 +508,25 @@ def test_what_follows_element_by_element_is_computed_again_rather_than_kept():
     assert "\n  phase 1\n" in str(program)
 
 
+def test_gradients_that_a_step_computes_anew_are_freed_before():
+    model = nn.Linear(1024, 1024, bias=False)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    x = facula.randn(2, 1024)
+    program = trace(step, x)
+    for _ in range(2):
+        program(x)
+    held = facula._C.memory_stats()["current_bytes"]
+    facula._C.reset_peak_memory()
+    program(x)
+    assert facula._C.memory_stats()["peak_bytes"] - held < model.weight.nbytes / 2
+
+
 class Deep(nn.Module):
     """Blocks whose inner values are not kept, each with a draw of its own; checkpoints in checkpoints."""
 
