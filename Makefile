@@ -87,6 +87,12 @@ bench: build ## compare speed; results in bench/results.md
 	$(BUILD)/bench/bench_steady
 	$(RUN) bench/new_size.py
 
+export: package ## export models, beside PyTorch's export; test the export to ONNX with ONNX Runtime
+	@setup/peer.sh
+	@setup/folder.sh onnx
+	FACULA_PEER=.peer/bin/python $(TEST_RUN) $(RUN) bench/export.py $(ARGS)
+	$(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider tests/python/test_onnx.py
+
 conformance: package ## answer the calls of PyTorch's database of operators; results in docs/conformance.md
 	@setup/peer.sh
 	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip --jobs $(JOBS) --cache $(BUILD)/recordings
