@@ -68,13 +68,13 @@ class PackagedProgram:
     @property
     def inputs(self) -> list[tuple[str, tuple[int, ...]]]:
         """Returns the dtype and sizes of each input; -1 is any size."""
-        found = []
+        described = []
         for k in range(self._library.facula_inputs(self._program)):
             a = _Array()
             if self._library.facula_input(self._program, k, a):
                 self._fail()
-            found.append((a.dtype.decode(), tuple(a.sizes[: a.rank])))
-        return found
+            described.append((a.dtype.decode(), tuple(a.sizes[: a.rank])))
+        return described
 
     def _arrays(self, arrays: tuple) -> tuple[Any, list]:
         import numpy
@@ -118,7 +118,8 @@ class PackagedProgram:
 
 
 def load_package(path: str | os.PathLike, library: str | os.PathLike | None = None) -> PackagedProgram:
-    """Loads a package for NumPy arrays. ``library``: the path of ``libfacula.so``, by default the one beside
-    this file. A package contains machine code, which is run: load only packages from sources that you trust.
+    """Loads a package for NumPy arrays. ``library``: the path of ``libfacula.so``; the default is the file
+    beside this file. A package contains machine code, which is run: load only packages from sources that you
+    trust.
     """
     return PackagedProgram(path, library)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import re
 import zipfile
@@ -376,3 +377,44 @@ def test_recurrent_layers_export_with_a_dynamic_batch(kind):
     for n in (2, 5):
         x = facula.rand(n, 5, 4)
         equal(module(x), net(x), 1e-6)
+
+
+def test_hostile_contents_with_valid_checksums_raise_one_clear_error(tmp_path):
+    save(export(Mlp(), (facula.rand(2, 4),), dynamic_shapes={"x": {0: batch()}}), path := tmp_path / "m.fpt")
+    with zipfile.ZipFile(path) as z:
+        good = {i.filename: z.read(i) for i in z.infolist()}
+    seed = int(facula.randint(0, 2**31, ()))
+    print("seed", seed)
+    rng = random.Random(seed)
+    names = [n for n in good if n.endswith(".json")]
+    for _ in range(int(os.environ.get("FACULA_HOSTILE_FILES", "150"))):
+        parts = dict(good)
+        name = rng.choice(names)
+        text = bytearray(parts[name])
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(text))
+            text[at : at + rng.randrange(3)] = rng.choice(
+                [b"", b"9", b"-1", b"[", b"}", b'"', b"99999999999", b"s0", b"%"]
+            )
+        parts[name] = bytes(text)
+        with zipfile.ZipFile(path, "w") as z:
+            for k, v in parts.items():
+                z.writestr(k, v)
+        for read in (load, lambda p: _C.load_program(str(p))):
+            try:
+                read(path)
+            except (RuntimeError, NotImplementedError) as e:
+                assert str(e).startswith("load"), e
+
+
+def test_sizes_that_the_file_does_not_have_take_no_memory(tmp_path):
+    save(export(nn.Linear(3, 2), (facula.rand(2, 3),)), path := tmp_path / "m.fpt")
+    for old, new in (
+        (b'"storages": [\n  24', b'"storages": [\n  99999999999999'),
+        (b"   3\n   ],", b"   30000000000\n   ],"),
+    ):
+        save(export(nn.Linear(3, 2), (facula.rand(2, 3),)), path)
+        rewritten(path, lambda k, v, old=old, new=new: v.replace(old, new) if k == "tensors.json" else v)
+        for read in (load, lambda p: _C.load_program(str(p))):
+            with pytest.raises(RuntimeError, match="damaged"):
+                read(path)

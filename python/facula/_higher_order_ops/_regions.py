@@ -124,8 +124,8 @@ class Region:
                 for g, (shape, dtype, device) in zip(grads, ctx.metas)
             ]
             wanted = [t.is_floating_point() or t.is_complex() for t in saved]
-            found = iter(backward_op(saved[: ctx.count], saved[ctx.count :], grads, wanted))
-            every = [next(found) if w else None for w in wanted]
+            gradients = iter(backward_op(saved[: ctx.count], saved[ctx.count :], grads, wanted))
+            every = [next(gradients) if w else None for w in wanted]
             return every[: ctx.count], every[ctx.count :]
 
         op.register_autograd(backward, setup_context=setup)
@@ -133,7 +133,7 @@ class Region:
 
 
 def _separate(results: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Returns results none of which is, or shares memory with, an input or another result."""
+    """Copies results that share memory with an input or another result."""
     seen = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
     separate = []
     for t in results:
@@ -222,7 +222,7 @@ def record(
     operands: list[Tensor],
     split: int = 0,
 ) -> list[Tensor]:
-    """Records a region with these functions of flat tensors, and returns its results. ``split``: the number
+    """Records a region with these functions of flat tensors and returns the results. ``split``: the number
     of operands that are initial states (scan) or of which a function gets slices (map).
     """
     region = Region(kind, functions, examples, run, split)

@@ -26,7 +26,7 @@ from .exported_program import ExportedProgram
 __all__ = ["package"]
 
 TARGETS = ("avx2", "avx512")
-# Runs a program with zeros of these sizes in a process of its own, which uses one instruction set and
+# Runs a program with zeros of these sizes in another process, which uses one instruction set and
 # records its kernels.
 _RECORDER = """
 import json, sys
@@ -58,7 +58,7 @@ def package(
     The package contains the kernels for ``targets``, of "avx2" and "avx512"; by default for all that this
     processor has, because they are run while they are recorded. ``sizes`` names further sizes of the
     program's Dims, besides those of the example, that calls will have: ``[{"batch": 2}, {"batch": 64}]``.
-    Kernels depend on sizes in few respects, so that other sizes usually work too; a call that needs a kernel
+    Kernels hardly depend on sizes, so that other sizes usually work too; a call that needs a kernel
     which the package lacks raises an error where there is no compiler.
     """
     path = os.fspath(path)

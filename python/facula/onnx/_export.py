@@ -131,7 +131,7 @@ class Exporter:
 
     def promoted(self, a: Any, b: Any) -> tuple[str, str]:
         """Returns operands of a comparison in their common dtype."""
-        dtypes = [self._known(x) for x in (a, b)]
+        dtypes = [self._dtype_of_operand(x) for x in (a, b)]
         if None in dtypes:
             number = b if dtypes[1] is None else a
             dtype = next(d for d in dtypes if d is not None)
@@ -141,7 +141,7 @@ class Exporter:
             dtype = _C.promote_types(*dtypes)
         return self.cast(a, dtype), self.cast(b, dtype)
 
-    def _known(self, x: Any) -> Any:
+    def _dtype_of_operand(self, x: Any) -> Any:
         if not isinstance(x, str):
             return None
         if x in self.dtypes:
@@ -207,9 +207,9 @@ class Exporter:
             elif node.op == "call_function":
                 self._call(node)
         outputs = self._outputs(graph, signature, iter(output_names or ()))
-        made = self.onnx.helper.make_graph(self.nodes, "main", inputs, outputs, self.initializers)
+        graph_proto = self.onnx.helper.make_graph(self.nodes, "main", inputs, outputs, self.initializers)
         opset = [self.onnx.helper.make_opsetid("", self.opset)]
-        model = self.onnx.helper.make_model(made, opset_imports=opset, producer_name=_C.package_name())
+        model = self.onnx.helper.make_model(graph_proto, opset_imports=opset, producer_name=_C.package_name())
         model.ir_version = min(model.ir_version, 10)
         return model
 

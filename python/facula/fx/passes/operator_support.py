@@ -1,4 +1,4 @@
-"""Which nodes a backend supports."""
+"""Decides which nodes a backend supports."""
 
 from __future__ import annotations
 

@@ -67,10 +67,10 @@ def fuse_by_partitions(
 
 
 def _inlined(inner: GraphModule, graph: Graph, inputs: list[Any]) -> Any:
-    given, values = iter(inputs), {}
+    arguments, values = iter(inputs), {}
     for n in inner.graph.nodes:
         if n.op == "placeholder":
-            values[n] = next(given)
+            values[n] = next(arguments)
         elif n.op == "output":
             out = n.args[0]
             return tuple(values[x] for x in out) if isinstance(out, tuple) else values[out]
