@@ -259,7 +259,8 @@ PyObject* group_message(PyObject* o, PyObject* const* args, Py_ssize_t n) {
     call.dtype = call.tensors[0].dtype();
     call.site = call_site();
     if (call.kind == Kind::recv) call.tensors[0].bump_version();
-    profile::Scope scope(profile::Category::library, "gloo:", name(call.kind));
+    profile::Scope scope(profile::Category::library,
+                         "gloo:", call.root < 0 ? "recvAnySource" : name(call.kind));
     if (profile::wants_shapes()) scope.describe(shapes_text(call, 1), "");
     auto w = make_ref<Work>(std::move(call));
     group(o).submit_message(w);

@@ -615,9 +615,10 @@ def test_control_flow_is_what_python_would_do():
 
 
 def test_a_tensor_over_a_mesh_of_one_process_is_the_whole():
-    import facula.distributed as dist
     from facula.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
     from facula.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    import facula.distributed as dist
 
     dist.init_process_group("gloo", world_size=1, rank=0)
     try:

@@ -147,10 +147,10 @@ def _host_of(endpoint: str, default: int) -> tuple[str, int]:
 
 
 def _addresses_here() -> set[str]:
-    found = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
+    names = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
     with contextlib.suppress(OSError):
-        found |= {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None)}
-    return {str(f) for f in found}
+        names |= {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None)}
+    return {str(f) for f in names}
 
 
 class Agent:

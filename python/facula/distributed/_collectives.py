@@ -76,7 +76,7 @@ def _flat(items: Any) -> Iterator[Tensor]:
 
 
 def _ensure_all_tensors_same_dtype(*tensors: Any) -> None:
-    """Raises for tensors of several dtypes; complex numbers may stand beside their real parts."""
+    """Raises for tensors of several dtypes. A complex dtype counts as that of its real part."""
     first = None
     for tensor in _flat(tensors):
         dtype = {_C.complex64: _C.float32, _C.complex128: _C.float64}.get(tensor.dtype, tensor.dtype)

@@ -420,6 +420,8 @@ class ProcessGroup:
 
     def _allreduce_sparse(self, tensor: Tensor, opts: Any) -> Work:
         """Adds sparse tensors: all ranks gather the indices and values of all."""
+        from .. import sparse_coo_tensor
+
         if opts.reduceOp != ReduceOp.SUM:
             raise RuntimeError("all_reduce: sparse tensors can be added (ReduceOp.SUM) only")
         own = tensor.detach().coalesce()
@@ -439,14 +441,15 @@ class ProcessGroup:
 
         all_indices = _C.functions.cat(gathered(indices.t().contiguous())).t()
         all_values = _C.functions.cat(gathered(values))
-        total = _C.functions.sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce()
-        _copy(tensor, total)
+        total = sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce()
+        with _C.GradMode(False):
+            tensor.copy_(total)  # a detached alias of a sparse tensor would have values of its own
         return Work(None, [tensor])
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = _DEFAULTS) -> Any:
         tensors = _list(tensors)
         parts = tensors
-        if len({t.dtype for t in tensors}) > 1:  # complex numbers beside their real parts
+        if len({t.dtype for t in tensors}) > 1:  # complex and real numbers
             parts = [_C.functions.view_as_real(t) if t.is_complex() else t for t in tensors]
         return self._reduced(Kind.all_reduce, parts, parts, tensors, opts, 0, False)
 

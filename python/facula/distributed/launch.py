@@ -1,5 +1,5 @@
 """The former launcher: ``python -m facula.distributed.launch``. It passes ``--local-rank`` to the program
-unless ``--use-env`` is given; the rest is ``facula.distributed.run``.
+unless the option is ``--use-env``; the rest is ``facula.distributed.run``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It starts processes on this node with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest in
 their environment, as torchrun does, and starts all again after a failure if ``--max-restarts`` allows it.
-Every option may be given as an environment variable: PET_NPROC_PER_NODE for ``--nproc-per-node``.
+Every option may be an environment variable: PET_NPROC_PER_NODE for ``--nproc-per-node``.
 """
 
 from __future__ import annotations

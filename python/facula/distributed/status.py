@@ -1,6 +1,6 @@
 """Shows what the ranks of a running job do: ``python -m facula.distributed.status [PID]``.
 
-It reads the shared memory of the groups of a process (of every process of this user without a PID), so that
+It reads the shared memory of the groups of a process (without a PID, of every process of this user), so that
 it also
 shows a job that is stuck or stopped.
 """
@@ -31,14 +31,14 @@ def _state(pid: int) -> str:
 
 def _inboxes(pid: int) -> list[dict[str, Any]]:
     """The groups of a process, from its anonymous files."""
-    found = []
+    groups = []
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             with contextlib.suppress(OSError, RuntimeError):
                 if "memfd:facula-group" in os.readlink(f"{folder}/{name}"):
-                    found.append(_C.read_group_memory(f"{folder}/{name}"))
-    return found
+                    groups.append(_C.read_group_memory(f"{folder}/{name}"))
+    return groups
 
 
 def table(pids: list[int] | None = None) -> list[dict[str, Any]]:

@@ -95,9 +95,9 @@ void Group::connect_tcp(double timeout) {
     }
     sockaddr_storage address;
     socklen_t bytes;
-    bool known = to_address(peer.interface, peer.port, address, bytes);
+    bool valid = to_address(peer.interface, peer.port, address, bytes);
     for (int stream = 0; stream < kStreams; ++stream) {
-      int s = known ? connected(address, bytes, end) : -1;
+      int s = valid ? connected(address, bytes, end) : -1;
       Hello hello{{}, rank_, stream};
       token_.copy(hello.token, kTokenBytes);
       bool there = s >= 0 && send_all(s, &hello, sizeof hello);

@@ -11,7 +11,7 @@ __all__: list[str] = []
 def _apply_optimizer_in_backward(
     optimizer_class: Any, params: Iterable[Any], optimizer_kwargs: dict[str, Any], register_hook: bool = True
 ) -> None:
-    """Gives each parameter an optimizer, which steps when its gradient is there and frees the gradient."""
+    """Creates an optimizer for each parameter; it steps and frees the gradient once that is accumulated."""
     for param in params:
         optimizers = param.__dict__.setdefault("_in_backward_optimizers", [])
         param.__dict__.setdefault("_optimizer_classes", []).append(optimizer_class)

@@ -207,8 +207,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             ours.update({k: v for k, v in theirs.items() if k != "params"})
         inner = self.optim.state_dict()
         local = [p for g in self.optim.param_groups for p in g["params"]]
-        given = state_dict["state"]
-        states = {k: copy.deepcopy(given[index[p]]) for k, p in enumerate(local) if index[p] in given}
+        stored = state_dict["state"]
+        states = {k: copy.deepcopy(stored[index[p]]) for k, p in enumerate(local) if index[p] in stored}
         self.optim.load_state_dict({**inner, "state": states})
         self.state = self.optim.state
         self._sync_settings()
