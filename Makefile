@@ -97,6 +97,7 @@ bench-distributed: package ## compare collectives and data-parallel steps of 2 r
 peer-distributed: package ## run PyTorch's own tests of distributed programs from its wheel (ARGS="--only all_reduce")
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/distributed/peer_tests.py --report $(BUILD)/peer_distributed.json $(ARGS)
+
 export: package ## export models, beside PyTorch's export; test the export to ONNX with ONNX Runtime
 	@setup/peer.sh
 	@setup/folder.sh onnx
