@@ -1,4 +1,4 @@
-"""Times export, saving and loading of models, beside PyTorch's export where FACULA_PEER names its Python.
+"""Times export and loading of models, and PyTorch's export if FACULA_PEER names its Python.
 Run by `make export`.
 
 Prints a table: the time of export (ours, the peer's), the size of the graph, the time to load the file, and

@@ -118,8 +118,7 @@ class PackagedProgram:
 
 
 def load_package(path: str | os.PathLike, library: str | os.PathLike | None = None) -> PackagedProgram:
-    """Loads a package for NumPy arrays. ``library``: the path of ``libfacula.so``; the default is the file
-    beside this file. A package contains machine code, which is run: load only packages from sources that you
-    trust.
+    """Loads a package for NumPy arrays. ``library`` is the path of ``libfacula.so``, by default in the folder
+    of this module. A package contains machine code, which is run: load only packages that you trust.
     """
     return PackagedProgram(path, library)

@@ -222,8 +222,8 @@ def record(
     operands: list[Tensor],
     split: int = 0,
 ) -> list[Tensor]:
-    """Records a region with these functions of flat tensors and returns the results. ``split``: the number
-    of operands that are initial states (scan) or of which a function gets slices (map).
+    """Records a region with these functions of flat tensors and returns the results. ``split`` counts the
+    initial states of a scan, or the operands that a map slices.
     """
     region = Region(kind, functions, examples, run, split)
     return list(region.operator(list(operands), list(region.extras)))
