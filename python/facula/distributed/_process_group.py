@@ -443,7 +443,7 @@ class ProcessGroup:
         all_values = _C.functions.cat(gathered(values))
         total = sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce()
         with _C.GradMode(False):
-            tensor.copy_(total)  # a detached alias of a sparse tensor would have values of its own
+            tensor.copy_(total)  # copying to a detached alias would not change this tensor
         return Work(None, [tensor])
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = _DEFAULTS) -> Any:
