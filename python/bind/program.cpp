@@ -22,10 +22,6 @@ PyTypeObject* ProgramType;
 Program& program(PyObject* o) { return *reinterpret_cast<ProgramObject*>(o)->program; }
 run::Traced& traced(PyObject* o) { return program(o).traced(); }
 
-}  // namespace
-run::Traced& traced_of(PyObject* o) { return traced(o); }
-namespace {
-
 void program_dealloc(PyObject* o) {
   delete reinterpret_cast<ProgramObject*>(o)->program;
   PyTypeObject* t = Py_TYPE(o);

@@ -1,6 +1,7 @@
 // The call of a traced function from Python. An assumption about Python objects is data, so that checking one costs a
 // look-up: an item of a dict or list, the contents of a cell, the number of items, or what a function returns.
 #include "program_call.h"
+#include "graph.h"
 
 #include <vector>
 

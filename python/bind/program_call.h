@@ -5,7 +5,6 @@
 
 namespace facula::bind {
 
-run::Traced& traced_of(PyObject* program);  // of a facula._C.Program
 void add_program_call(PyObject* module);
 
 }  // namespace facula::bind

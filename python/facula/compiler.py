@@ -39,9 +39,9 @@ class OptimizedModule(Module):
         self.__dict__["_run"] = _checked(run)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        made = type(self)(copy.deepcopy(self._orig_mod, memo))
-        made._restore(self.__dict__.get("_options"))
-        return made
+        copied = type(self)(copy.deepcopy(self._orig_mod, memo))
+        copied._restore(self.__dict__.get("_options"))
+        return copied
 
     def _restore(self, options: Any) -> None:
         if options is not None:
@@ -89,15 +89,15 @@ _OPTIONS: frozenset[str] = frozenset()  # options of our own backend: none yet
 
 
 def _backend_of(backend: Any) -> Any:
-    """Returns a backend that is a function, or a known name. Raises RuntimeError for others."""
+    """Returns a backend that is a function, or a names name. Raises RuntimeError for others."""
     if backend is None:
         backend = get_default_backend()
     if isinstance(backend, str) and backend in _registered:
         return _registered[backend]
     if callable(backend) or backend in _BACKENDS:
         return backend
-    known = ", ".join(sorted({*_BACKENDS, *_registered}))
-    raise RuntimeError(f"compile: there is no backend {backend!r}; there are {known}, and functions")
+    names = ", ".join(sorted({*_BACKENDS, *_registered}))
+    raise RuntimeError(f"compile: there is no backend {backend!r}; there are {names}, and functions")
 
 
 def compile(
@@ -166,10 +166,10 @@ class CompiledFunction(_C.Compiled):
 
     def __reduce__(self) -> Any:
         original = self.__dict__["_torchdynamo_orig_callable"]
-        found: Any = sys.modules.get(getattr(original, "__module__", ""))
+        target: Any = sys.modules.get(getattr(original, "__module__", ""))
         for part in getattr(original, "__qualname__", "").split("."):
-            found = getattr(found, part, None)
-        if found is self:  # a decorated function is found by its name
+            target = getattr(target, part, None)
+        if target is self:  # a decorated function is target by its name
             return original.__qualname__
         return _captured, (original, self.__dict__["_fullgraph"], not self.enabled)
 

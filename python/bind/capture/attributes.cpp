@@ -32,13 +32,14 @@ PyObject* instance_dict(PyObject* o) {
 // The value that an instance itself has; borrowed.
 PyObject* own_value(PyObject* o, PyObject* name) {
   PyObject* dict = instance_dict(o);
-  PyObject* found = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+  PyObject* looked_up = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
   PyObject* fallback = is_module(o) ? _PyType_Lookup(Py_TYPE(o), names::__getattr__) : nullptr;
-  if (found || !dict || !fallback || PyFunction_Check(fallback))
-    return found;  // Python's own __getattr__ comes first
+  if (looked_up || !dict || !fallback || PyFunction_Check(fallback))
+    return looked_up;  // Python's own __getattr__ comes first
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
     PyObject* members = PyDict_GetItemWithError(dict, group);
-    if (members && PyDict_Check(members) && (found = PyDict_GetItemWithError(members, name))) return found;
+    if (members && PyDict_Check(members) && (looked_up = PyDict_GetItemWithError(members, name)))
+      return looked_up;
   }
   return nullptr;
 }
@@ -61,9 +62,9 @@ bool is_view_attribute(const char* name) {
 
 Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
   const char* text = PyUnicode_AsUTF8(name);
-  PyObject* found = _PyType_Lookup(Py_TYPE(o), name);
+  PyObject* looked_up = _PyType_Lookup(Py_TYPE(o), name);
   PyObject* dict = instance_dict(o);
-  if (!found) {
+  if (!looked_up) {
     PyObject* own = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
     if (!own) {
       in.recorder->absent(o, name);
@@ -73,7 +74,7 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
     return push_value(f, drop, PyRef::share(own), method);
   }
   bool is_method =
-      Py_TYPE(found) == &PyMethodDescr_Type || PyFunction_Check(found) || PyCallable_Check(found);
+      Py_TYPE(looked_up) == &PyMethodDescr_Type || PyFunction_Check(looked_up) || PyCallable_Check(looked_up);
   if (is_method || is_fact(text)) {
     PyRef value(PyObject_GetAttr(o, name));
     return value ? push_value(f, drop, std::move(value), method) : Outcome::raised;
@@ -99,16 +100,16 @@ Outcome class_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, 
   PyObject* of_meta = _PyType_Lookup(Py_TYPE(o), name);
   if (of_meta && Py_TYPE(of_meta)->tp_descr_set && !is_bound_by_c(of_meta))
     return in.breaks("a property of a metaclass");
-  PyObject* found = _PyType_Lookup(type, name);
-  if (found && !is_bound_by_c(found)) return in.breaks("a descriptor of a class");
+  PyObject* looked_up = _PyType_Lookup(type, name);
+  if (looked_up && !is_bound_by_c(looked_up)) return in.breaks("a descriptor of a class");
   PyRef value(PyObject_GetAttr(o, name));
   if (!value) {
-    if (!found) in.recorder->member(o, name, nullptr);
+    if (!looked_up) in.recorder->member(o, name, nullptr);
     return Outcome::raised;
   }
-  if (found) in.recorder->member(o, name, found);
-  if (PyMethod_Check(value.get()) || (found && value.get() == found)) {
-    if (found && value.get() == found && !is_atom(found)) in.recorder->constant(found);
+  if (looked_up) in.recorder->member(o, name, looked_up);
+  if (PyMethod_Check(value.get()) || (looked_up && value.get() == looked_up)) {
+    if (looked_up && value.get() == looked_up && !is_atom(looked_up)) in.recorder->constant(looked_up);
   } else if (!is_atom(value.get())) {
     in.recorder->constant(value.get());
   }
@@ -124,13 +125,13 @@ Outcome property(Interpreter& in, Frame& f, PyObject* o, PyObject* descriptor, s
   in.recorder->constant(getter.get());
   if (!method) return call(in, f, {getter.get(), {o}, 1, nullptr, drop});
   size_t before = f.stack.size();
-  PyRef kept = PyRef::share(o);
+  PyRef owner_ref = PyRef::share(o);
   f.drop(drop);
   f.push({});
   Outcome result = call(in, f, {getter.get(), {o}, 1, nullptr, 0});
   if (result == Outcome::breaks) {
     f.drop(1);
-    f.push(std::move(kept));
+    f.push(std::move(owner_ref));
     (void)before;
   }
   return result;
@@ -151,12 +152,12 @@ Outcome missing(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t d
 Outcome instance_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
   auto* r = in.recorder;
   PyTypeObject* type = Py_TYPE(o);
-  PyObject* found = _PyType_Lookup(type, name);
-  bool data = found && Py_TYPE(found)->tp_descr_set;
-  r->member(o, name, found);
+  PyObject* looked_up = _PyType_Lookup(type, name);
+  bool data = looked_up && Py_TYPE(looked_up)->tp_descr_set;
+  r->member(o, name, looked_up);
   if (data) {
-    if (Py_TYPE(found) == &PyProperty_Type) return property(in, f, o, found, drop, method);
-    if (!is_bound_by_c(found)) return in.breaks("a descriptor with code of Python");
+    if (Py_TYPE(looked_up) == &PyProperty_Type) return property(in, f, o, looked_up, drop, method);
+    if (!is_bound_by_c(looked_up)) return in.breaks("a descriptor with code of Python");
     PyRef value(PyObject_GetAttr(o, name));
     if (!value) return Outcome::raised;
     r->attribute(o, name, value.get());
@@ -168,12 +169,12 @@ Outcome instance_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* nam
     return push_value(f, drop, std::move(value), method);
   }
   r->absent(o, name);
-  if (!found) return missing(in, f, o, name, drop, method);
-  if (!is_bound_by_c(found)) return in.breaks("a descriptor with code of Python");
+  if (!looked_up) return missing(in, f, o, name, drop, method);
+  if (!is_bound_by_c(looked_up)) return in.breaks("a descriptor with code of Python");
   PyRef value(PyObject_GetAttr(o, name));
   if (!value) return Outcome::raised;
-  bool made = PyMethod_Check(value.get()) || PyCFunction_Check(value.get());
-  if (!made && !is_atom(value.get())) r->constant(value.get());
+  bool created = PyMethod_Check(value.get()) || PyCFunction_Check(value.get());
+  if (!created && !is_atom(value.get())) r->constant(value.get());
   return push_value(f, drop, std::move(value), method);
 }
 
@@ -225,7 +226,7 @@ Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* na
 
 Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, PyObject* value,
                         size_t drop) {
-  PyRef o = PyRef::share(object), kept = PyRef::share(value);
+  PyRef o = PyRef::share(object), owner_ref = PyRef::share(value);
   auto* r = in.recorder;
   PyTypeObject* t = Py_TYPE(object);
   if (is_tensor(object)) {
@@ -244,15 +245,15 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
     if (t->tp_setattro != PyObject_GenericSetAttr && PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) &&
         !(setter && Py_TYPE(setter) == &PyWrapperDescr_Type))
       return in.breaks("an assignment to an attribute that a class treats itself");
-    PyObject* found = _PyType_Lookup(t, name);
-    r->member(object, name, found);
-    if (found && Py_TYPE(found) == &PyProperty_Type) {
-      PyRef set(PyObject_GetAttrString(found, "fset"));
+    PyObject* looked_up = _PyType_Lookup(t, name);
+    r->member(object, name, looked_up);
+    if (looked_up && Py_TYPE(looked_up) == &PyProperty_Type) {
+      PyRef set(PyObject_GetAttrString(looked_up, "fset"));
       if (!set || !PyFunction_Check(set.get())) return in.breaks("an assignment to a property");
       r->constant(set.get());
       return call(in, f, {set.get(), {object, value}, 2, nullptr, drop, Role::discard});
     }
-    if (found && Py_TYPE(found)->tp_descr_set && !is_bound_by_c(found))
+    if (looked_up && Py_TYPE(looked_up)->tp_descr_set && !is_bound_by_c(looked_up))
       return in.breaks("an assignment to a descriptor with code of Python");
   }
   if (PyObject_GenericSetAttr(object, name, value) < 0) return Outcome::raised;

@@ -80,7 +80,7 @@ void note_defaults(Interpreter& in, const Call& c) {
   SourceId source = r->source_of(c.callable);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
   if (source == kNoSource) return;
-  auto is_given = [&](int k) {
+  auto is_passed = [&](int k) {
     if (k < code->co_argcount && size_t(k) < c.positional) return true;
     PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, k);
     for (Py_ssize_t i = 0; c.kwnames && i < PyTuple_GET_SIZE(c.kwnames); ++i)
@@ -90,12 +90,12 @@ void note_defaults(Interpreter& in, const Call& c) {
   PyObject* all = PyFunction_GET_DEFAULTS(c.callable);
   Py_ssize_t n = all ? PyTuple_GET_SIZE(all) : 0;
   for (Py_ssize_t k = 0; k < n; ++k)
-    if (!is_given(code->co_argcount - int(n - k)))
+    if (!is_passed(code->co_argcount - int(n - k)))
       r->note({Source::Kind::fallback, source, {}, k}, PyTuple_GET_ITEM(all, k));
   PyObject* named = PyFunction_GET_KW_DEFAULTS(c.callable);
   for (int k = code->co_argcount; named && k < code->co_argcount + code->co_kwonlyargcount; ++k) {
     PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, k);
-    PyObject* value = is_given(k) ? nullptr : PyDict_GetItemWithError(named, name);
+    PyObject* value = is_passed(k) ? nullptr : PyDict_GetItemWithError(named, name);
     if (value) r->note({Source::Kind::keyword_fallback, source, PyRef::share(name)}, value);
   }
 }
@@ -121,7 +121,7 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("arguments that do not fit " + shown(c.callable));
   }
   note_defaults(in, c);
-  callee->made = c.made;
+  callee->created = c.created;
   return in.enter(f, c.drop, std::move(callee), c.role);
 }
 
@@ -161,15 +161,15 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   for (size_t k = 0; k < keywords(c); ++k)
     checked(
         PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
-  PyRef made(type->tp_new(type, args.get(), named.get()));
-  if (!made) return Outcome::raised;
+  PyRef created(type->tp_new(type, args.get(), named.get()));
+  if (!created) return Outcome::raised;
   r->constant(init);
   Call inner = c;
   inner.callable = init;
-  inner.args.insert(inner.args.begin(), made.get());
+  inner.args.insert(inner.args.begin(), created.get());
   ++inner.positional;
   inner.role = Role::construct;
-  inner.made = made;
+  inner.created = created;
   return call_function(in, f, inner);
 }
 
@@ -186,8 +186,8 @@ Outcome call_super(Interpreter& in, Frame& f, Call& c) {
   if (self && PyCell_Check(self)) self = PyCell_GET(self);
   if (!cls || !self) return in.breaks("super() without a class");
   in.recorder->constant(cls);
-  PyObject* made = PyObject_CallFunctionObjArgs(c.callable, cls, self, nullptr);
-  return finish(in, f, c, made);
+  PyObject* created = PyObject_CallFunctionObjArgs(c.callable, cls, self, nullptr);
+  return finish(in, f, c, created);
 }
 
 Outcome call_type(Interpreter& in, Frame& f, Call& c) {
@@ -258,12 +258,12 @@ Outcome call_getattr(Interpreter& in, Frame& f, Call& c, bool has) {
   name = PyRef(interned);
   if (c.args.size() > 2) fallback = PyRef::share(c.args[2]);
   PyRef o = PyRef::share(c.args[0]);
-  std::vector<PyRef> kept(f.stack.end() - std::ptrdiff_t(c.drop), f.stack.end());
+  std::vector<PyRef> owner_ref(f.stack.end() - std::ptrdiff_t(c.drop), f.stack.end());
   size_t depth = in.frames.size();
   Outcome got = load_attribute(in, f, o.get(), name.get(), c.drop, false);
   if (in.frames.size() != depth && (fallback || has)) {
     in.frames.pop_back();
-    for (auto& s : kept) f.push(s);
+    for (auto& s : owner_ref) f.push(s);
     return in.breaks("getattr with a default of an attribute that code of Python computes");
   }
   if (got == Outcome::raised && (fallback || has) && PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -297,7 +297,7 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
   if (name == "setattr" && n == 3 && PyUnicode_CheckExact(c.args[1])) {
     PyObject* key = Py_NewRef(c.args[1]);
     PyUnicode_InternInPlace(&key);
-    PyRef kept(key);
+    PyRef owner_ref(key);
     size_t depth = in.frames.size();
     Outcome o = store_attribute(in, f, c.args[0], key, c.args[2], c.drop);
     if (o == Outcome::next && in.frames.size() == depth) f.push(PyRef::share(Py_None));
@@ -397,7 +397,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
     if (effect == 2 && outside && PyIter_Check(a)) return opaque(in, c);  // it is used up
   PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional)));
   for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
-  PyRef kept = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
+  PyRef owner_ref = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
   PyObject* result = run_native(c);
   if (result && effect == 2 && outside) r->write(Write::Kind::call, self, key.get(), args.get());
   return finish(in, f, c, result);
@@ -425,14 +425,14 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
 // object.__setattr__(o, name, value)
 Outcome store_generic(Interpreter& in, Frame& f, Call& c) {
   PyObject *o = c.args[0], *name = c.args[1];
-  PyObject* found = PyUnicode_CheckExact(name) ? _PyType_Lookup(Py_TYPE(o), name) : nullptr;
-  if (!PyUnicode_CheckExact(name) || is_tensor(o) || (found && Py_TYPE(found)->tp_descr_set))
+  PyObject* looked_up = PyUnicode_CheckExact(name) ? _PyType_Lookup(Py_TYPE(o), name) : nullptr;
+  if (!PyUnicode_CheckExact(name) || is_tensor(o) || (looked_up && Py_TYPE(looked_up)->tp_descr_set))
     return opaque(in, c);
   PyRef key = PyRef::share(name);
   PyObject* interned = key.detach();
   PyUnicode_InternInPlace(&interned);
   key = PyRef(interned);
-  in.recorder->member(o, key.get(), found);
+  in.recorder->member(o, key.get(), looked_up);
   if (PyObject_GenericSetAttr(o, key.get(), c.args[2]) < 0) return Outcome::raised;
   if (in.recorder->is_outside(o))
     in.recorder->write(Write::Kind::set_attribute, o, key.get(), c.args[2], true);
@@ -492,10 +492,10 @@ Outcome call_module(Interpreter& in, Frame& f, Call& c) {
 }
 
 // A bound method or a partial: its function with more arguments. False: neither.
-bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& kept) {
+bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& owner_ref) {
   auto* r = in.recorder;
   PyRef outer = PyRef::share(c.callable);
-  kept.push_back(outer);
+  owner_ref.push_back(outer);
   if (PyMethod_Check(c.callable)) {
     PyObject *self = PyMethod_GET_SELF(c.callable), *function = PyMethod_GET_FUNCTION(c.callable);
     PyRef self_name = checked(PyUnicode_InternFromString("__self__")),
@@ -516,18 +516,18 @@ bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& kept) {
 }
 
 // functools.partial
-bool unwrap_partial(Interpreter& in, Call& c, std::vector<PyRef>& kept, PyRef& names) {
+bool unwrap_partial(Interpreter& in, Call& c, std::vector<PyRef>& owner_ref, PyRef& names) {
   if (!named(c.callable, "functools.partial")) return false;
   auto part = [&](const char* name) {
     PyRef key = checked(PyUnicode_InternFromString(name)),
           value = checked(PyObject_GetAttr(c.callable, key.get()));
     in.recorder->attribute(c.callable, key.get(), value.get());
     in.recorder->contents(value.get());
-    kept.push_back(value);
+    owner_ref.push_back(value);
     return value.get();
   };
   PyObject *function = part("func"), *args = part("args"), *named = part("keywords");
-  kept.push_back(PyRef::share(c.callable));
+  owner_ref.push_back(PyRef::share(c.callable));
   PyRef all = checked(PyDict_Copy(named));
   for (size_t k = 0; k < keywords(c); ++k)
     checked(PyDict_SetItem(all.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
@@ -542,18 +542,18 @@ bool unwrap_partial(Interpreter& in, Call& c, std::vector<PyRef>& kept, PyRef& n
   c.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
   c.args = std::move(merged);
   c.callable = function;
-  kept.push_back(all);
+  owner_ref.push_back(all);
   return true;
 }
 
 }  // namespace
 
 Outcome call(Interpreter& in, Frame& f, Call c) {
-  std::vector<PyRef> kept;
+  std::vector<PyRef> owner_ref;
   PyRef names;
-  for (auto* a : c.args) kept.push_back(PyRef::share(a));
-  while (unwrap(in, c, kept) || unwrap_partial(in, c, kept, names)) {}
-  kept.push_back(PyRef::share(c.callable));
+  for (auto* a : c.args) owner_ref.push_back(PyRef::share(a));
+  while (unwrap(in, c, owner_ref) || unwrap_partial(in, c, owner_ref, names)) {}
+  owner_ref.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
   if (PyFunction_Check(o)) return call_function(in, f, c);
   if (PyType_Check(o)) return call_type(in, f, c);
@@ -566,7 +566,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     if (rule.policy == Policy::recorded && !all_data(c, true)) {
       PyRef inner = checked(PyObject_GetAttrString(o, "__wrapped__"));
       c.callable = inner.get();
-      kept.push_back(inner);
+      owner_ref.push_back(inner);
       in.recorder->constant(c.callable);
       return call_function(in, f, c);
     }
@@ -577,7 +577,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
           name = checked(PyObject_GetAttrString(o, "__name__"));
     PyObject* descriptor = _PyType_Lookup(&PyBaseObject_Type, name.get());
     PyRef of(PyObject_GetAttrString(o, "__objclass__"));
-    kept.push_back(self);
+    owner_ref.push_back(self);
     if (!descriptor || of.get() != reinterpret_cast<PyObject*>(&PyBaseObject_Type)) return opaque(in, c);
     c.callable = descriptor;
     c.args.insert(c.args.begin(), self.get());

@@ -61,12 +61,12 @@ class Decoder {
 
  private:
   MicroOp& add(Op op, int arg = 0, int other = 0) {
-    auto& made = out_.ops.emplace_back();
-    made.op = op;
-    made.arg = arg;
-    made.other = other;
-    made.offset = offset_ * 2;
-    return made;
+    auto& created = out_.ops.emplace_back();
+    created.op = op;
+    created.arg = arg;
+    created.other = other;
+    created.offset = offset_ * 2;
+    return created;
   }
   void named(Op op, int name, int arg = 0) { add(op, arg).object = PyTuple_GET_ITEM(code_->co_names, name); }
   void jump(Op op, int unit, int other = 0) {
@@ -237,9 +237,9 @@ int Code::line_of(int op) const {
 
 const Code& code_of(PyObject* code) {
   static auto* decoded = new std::unordered_map<PyObject*, std::unique_ptr<Code>>;
-  auto& made = (*decoded)[code];
-  if (!made) made = std::make_unique<Code>(Decoder(code).decode());
-  return *made;
+  auto& created = (*decoded)[code];
+  if (!created) created = std::make_unique<Code>(Decoder(code).decode());
+  return *created;
 }
 
 }  // namespace facula::bind::capture

@@ -14,7 +14,7 @@ namespace facula::bind::capture {
 
 namespace {
 
-// What is known about a state: its segments, the last used first.
+// The segments that begin in a state, the last used first.
 struct Place {
   std::vector<std::shared_ptr<Segment>> segments;
   int failures = 0;

@@ -39,8 +39,8 @@ class Binder {
   bool keyword(PyObject* name, PyObject* value, PyObject* others) {
     int n = code_->co_argcount + code_->co_kwonlyargcount;
     for (int k = code_->co_posonlyargcount; k < n; ++k) {
-      PyObject* known = PyTuple_GET_ITEM(code_->co_localsplusnames, k);
-      if (known != name && PyUnicode_Compare(known, name) != 0) continue;
+      PyObject* existing = PyTuple_GET_ITEM(code_->co_localsplusnames, k);
+      if (existing != name && PyUnicode_Compare(existing, name) != 0) continue;
       auto& slot = frame_.locals[size_t(k)];
       if (slot) return false;
       slot = PyRef::share(value);
@@ -201,11 +201,11 @@ PyRef make_generator_without_frame(PyObject* name, bool running) {
   return PyRef(reinterpret_cast<PyObject*>(g));
 }
 PyRef make_generator(std::unique_ptr<Frame> frame) {
-  PyRef made = make_generator_without_frame(frame->code->get()->co_name, false);
-  GeneratorObject* g = generator_of(made.get());
+  PyRef created = make_generator_without_frame(frame->code->get()->co_name, false);
+  GeneratorObject* g = generator_of(created.get());
   g->started = false;
   g->frame = new std::unique_ptr<Frame>(std::move(frame));
-  return made;
+  return created;
 }
 
 std::unique_ptr<Frame> resume(GeneratorObject* g, PyObject* sent) {

@@ -26,7 +26,7 @@ struct Frame {
   int ip = 0;    // the next micro-operation
   int last = 0;  // the one that runs
   Role role = Role::call;
-  PyRef made;       // of Role::construct
+  PyRef created;    // of Role::construct
   PyRef generator;  // whose frame this is
   // Variables that still have the values of the state in which the segment began, by slot; empty: none. `first_root` is the number of
   // the first variable among the roots.

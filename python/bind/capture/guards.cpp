@@ -75,9 +75,9 @@ namespace {
 
 PyRef read_dict(PyObject* dict, PyObject* key) {
   if (!PyDict_Check(dict)) return {};
-  PyObject* found = PyDict_GetItemWithError(dict, key);
-  if (!found) PyErr_Clear();
-  return PyRef::share(found);
+  PyObject* looked_up = PyDict_GetItemWithError(dict, key);
+  if (!looked_up) PyErr_Clear();
+  return PyRef::share(looked_up);
 }
 
 PyRef read(const Source& s, const std::vector<PyRef>& roots, const std::vector<PyRef>& values) {
@@ -87,9 +87,9 @@ PyRef read(const Source& s, const std::vector<PyRef>& roots, const std::vector<P
     case Source::Kind::constant: return s.key;
     case Source::Kind::root: return size_t(s.index) < roots.size() ? roots[size_t(s.index)] : PyRef();
     case Source::Kind::attribute: {
-      PyRef found(PyObject_GetAttr(base, s.key.get()));
-      if (!found) PyErr_Clear();
-      return found;
+      PyRef looked_up(PyObject_GetAttr(base, s.key.get()));
+      if (!looked_up) PyErr_Clear();
+      return looked_up;
     }
     case Source::Kind::item: {
       if (!PyTuple_Check(base) && !PyList_Check(base)) return {};

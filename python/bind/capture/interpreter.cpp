@@ -131,7 +131,7 @@ Outcome Interpreter::leave(PyRef value) {
                      Py_TYPE(value.get())->tp_name);
         return Outcome::raised;
       }
-      f.push(done->made);
+      f.push(done->created);
       break;
     case Role::discard: break;
     default: f.push(std::move(value));
@@ -176,12 +176,12 @@ void Interpreter::add_traceback(Frame& f) {
   PyRef shown(
       reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.code->get(), f.globals.get(), nullptr)));
   PyRef next = trace ? PyRef(trace) : PyRef::share(Py_None);
-  PyRef made;
+  PyRef created;
   if (shown)
-    made = PyRef(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", next.get(),
-                                       shown.get(), f.code->ops[size_t(f.last)].offset, f.line()));
-  if (!made) PyErr_Clear();
-  else next = made;
+    created = PyRef(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", next.get(),
+                                          shown.get(), f.code->ops[size_t(f.last)].offset, f.line()));
+  if (!created) PyErr_Clear();
+  else next = created;
   PyErr_Restore(type, value, next.get() == Py_None ? nullptr : next.detach());
 }
 

@@ -71,7 +71,7 @@ struct Call {
   PyObject* kwnames;  // may be null
   size_t drop;
   Role role = Role::call;
-  PyRef made = {};
+  PyRef created = {};
 };
 Outcome call(Interpreter& in, Frame& f, Call c);
 

@@ -210,12 +210,12 @@ Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
     if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
       return in.breaks("a list display that was begun before a break");
   }
-  PyRef kept = f.pop();
-  PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), kept.get()));
+  PyRef owner_ref = f.pop();
+  PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), owner_ref.get()));
   if (done) return Outcome::next;
-  if (!PyErr_ExceptionMatches(PyExc_TypeError) || PySequence_Check(kept.get())) return Outcome::raised;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError) || PySequence_Check(owner_ref.get())) return Outcome::raised;
   PyErr_Clear();
-  PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", kindname(kept.get()));
+  PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", kindname(owner_ref.get()));
   return Outcome::raised;
 }
 Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
@@ -224,8 +224,8 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
   if (in.recorder) in.recorder->deep_contents(from);
   if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
     return in.breaks("a set display that was begun before a break");
-  PyRef kept = f.pop();
-  checked(_PySet_Update(f.top(size_t(op.arg)).get(), kept.get()));
+  PyRef owner_ref = f.pop();
+  checked(_PySet_Update(f.top(size_t(op.arg)).get(), owner_ref.get()));
   return Outcome::next;
 }
 static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
@@ -236,16 +236,16 @@ static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
     if (is_outside(in, f.top(depth + 1).get()))
       return in.breaks("a dict display that was begun before a break");
   }
-  PyRef kept = f.pop();
+  PyRef owner_ref = f.pop();
   PyObject* into = f.top(depth).get();
-  int rc = unique ? _PyDict_MergeEx(into, kept.get(), 2) : PyDict_Update(into, kept.get());
+  int rc = unique ? _PyDict_MergeEx(into, owner_ref.get(), 2) : PyDict_Update(into, owner_ref.get());
   if (rc >= 0) return Outcome::next;
   if (unique && PyErr_ExceptionMatches(PyExc_KeyError)) {
     PyErr_Clear();
     PyErr_SetString(PyExc_TypeError, "got multiple values for a keyword argument");
   } else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", kindname(kept.get()));
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", kindname(owner_ref.get()));
   }
   return Outcome::raised;
 }
@@ -271,19 +271,19 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   bool named =
       PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
   if ((sequence || named) && PyLong_CheckExact(key)) {
-    PyObject* found = PyObject_GetItem(o, key);
+    PyObject* looked_up = PyObject_GetItem(o, key);
     Py_ssize_t k = PyLong_AsSsize_t(key);
     PyErr_Clear();
-    if (!found)
+    if (!looked_up)
       PyErr_SetString(PyExc_IndexError,
                       PyList_Check(o) ? "list index out of range" : "tuple index out of range");
-    if (found && k >= 0) {
-      if (PyList_Check(o) && r->is_outside(o) && !r->is_written(o, nullptr)) r->item(o, k, found);
-      else r->item(o, k, found);
+    if (looked_up && k >= 0) {
+      if (PyList_Check(o) && r->is_outside(o) && !r->is_written(o, nullptr)) r->item(o, k, looked_up);
+      else r->item(o, k, looked_up);
     } else if (r->is_outside(o)) {
       r->contents(o);
     }
-    return in.give(f, 2, found);
+    return in.give(f, 2, looked_up);
   }
   if ((sequence || named) && PySlice_Check(key)) {
     r->contents(o);
@@ -291,9 +291,9 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   }
   if (is_dict(o) && is_key(key)) {
     note_key(*r, key);
-    PyObject* found = PyDict_GetItemWithError(o, key);
-    if (!found && PyErr_Occurred()) return Outcome::raised;
-    r->dict_item(o, key, found);
+    PyObject* looked_up = PyDict_GetItemWithError(o, key);
+    if (!looked_up && PyErr_Occurred()) return Outcome::raised;
+    r->dict_item(o, key, looked_up);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
   if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));

@@ -77,14 +77,14 @@ Outcome do_call_ex(Interpreter& in, Frame& f, const MicroOp& op) {
 
 Outcome do_make_function(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef code = f.pop();
-  PyRef made = checked(PyFunction_New(code.get(), f.globals.get()));
-  auto* function = reinterpret_cast<PyFunctionObject*>(made.get());
+  PyRef created = checked(PyFunction_New(code.get(), f.globals.get()));
+  auto* function = reinterpret_cast<PyFunctionObject*>(created.get());
   if (op.arg & 8) function->func_closure = f.pop().detach();
   if (op.arg & 4) function->func_annotations = f.pop().detach();
   if (op.arg & 2) function->func_kwdefaults = f.pop().detach();
   if (op.arg & 1) function->func_defaults = f.pop().detach();
   if (in.recorder) in.recorder->constant(code.get());
-  f.push(std::move(made));
+  f.push(std::move(created));
   return Outcome::next;
 }
 
@@ -218,15 +218,15 @@ Outcome do_check_exc_match(Interpreter&, Frame& f, const MicroOp&) {
 
 static PyRef special(Interpreter& in, PyObject* o, const char* name) {
   PyRef key = checked(PyUnicode_InternFromString(name));
-  PyObject* found = _PyType_Lookup(Py_TYPE(o), key.get());
-  if (!found) {
+  PyObject* looked_up = _PyType_Lookup(Py_TYPE(o), key.get());
+  if (!looked_up) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol",
                  Py_TYPE(o)->tp_name);
     throw PythonError();
   }
-  if (in.recorder) in.recorder->member(o, key.get(), found);
-  auto get = Py_TYPE(found)->tp_descr_get;
-  return checked(get ? get(found, o, reinterpret_cast<PyObject*>(Py_TYPE(o))) : Py_NewRef(found));
+  if (in.recorder) in.recorder->member(o, key.get(), looked_up);
+  auto get = Py_TYPE(looked_up)->tp_descr_get;
+  return checked(get ? get(looked_up, o, reinterpret_cast<PyObject*>(Py_TYPE(o))) : Py_NewRef(looked_up));
 }
 Outcome do_before_with(Interpreter& in, Frame& f, const MicroOp&) {
   PyRef manager = f.top();
@@ -246,9 +246,9 @@ Outcome do_before_with(Interpreter& in, Frame& f, const MicroOp&) {
 Outcome do_with_except_start(Interpreter& in, Frame& f, const MicroOp&) {
   PyObject* error = f.top().get();
   PyRef trace(PyException_GetTraceback(error));
-  PyRef kept = trace ? trace : PyRef::share(Py_None);
+  PyRef owner_ref = trace ? trace : PyRef::share(Py_None);
   PyRef exit = f.top(4);
-  std::vector<PyObject*> args{reinterpret_cast<PyObject*>(Py_TYPE(error)), error, kept.get()};
+  std::vector<PyObject*> args{reinterpret_cast<PyObject*>(Py_TYPE(error)), error, owner_ref.get()};
   if (in.recorder) {
     in.recorder->constant(args[0]);
     return call(in, f, {exit.get(), std::move(args), 3, nullptr, 0});

@@ -342,9 +342,9 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
       in.recorder->contents(all);
     }
   }
-  int found = PySequence_Contains(all, item);
-  if (found < 0) return Outcome::raised;
-  return in.give(f, 2, Py_NewRef(bool(found) != bool(op.arg) ? Py_True : Py_False));
+  int looked_up = PySequence_Contains(all, item);
+  if (looked_up < 0) return Outcome::raised;
+  return in.give(f, 2, Py_NewRef(bool(looked_up) != bool(op.arg) ? Py_True : Py_False));
 }
 
 Outcome do_load_assertion_error(Interpreter& in, Frame& f, const MicroOp&) {
@@ -383,10 +383,10 @@ Outcome do_delete_attr(Interpreter& in, Frame& f, const MicroOp& op) {
 
 Outcome do_import_name(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *level = f.top(2).get(), *names = f.top().get();
-  PyObject* made =
+  PyObject* created =
       PyImport_ImportModuleLevelObject(op.object, f.globals.get(), Py_None, names, int(PyLong_AsLong(level)));
-  if (made && in.recorder) in.recorder->constant(made);
-  return in.give(f, 2, made);
+  if (created && in.recorder) in.recorder->constant(created);
+  return in.give(f, 2, created);
 }
 Outcome do_import_from(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* module = f.top().get();

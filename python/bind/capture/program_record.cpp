@@ -78,21 +78,21 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, std::ve
   graph::Capture capture = graph::capture(shapes, {}, inside, name.c_str());
   autocast.reset();
   if (results.empty() && capture.graph.mutated.empty() && capture.slots.empty()) return std::nullopt;
-  RecordedProgram made;
-  made.inputs = std::move(capture.captured);
+  RecordedProgram created;
+  created.inputs = std::move(capture.captured);
   capture.captured.clear();
   capture.required.clear();
-  for (auto& t : made.inputs) capture.required.push_back(t.requires_grad());
+  for (auto& t : created.inputs) capture.required.push_back(t.requires_grad());
   for (auto& s : capture.slots)
-    for (size_t k = 0; s.argument < 0 && k < made.inputs.size(); ++k)
-      if (s.leaf.is_same(made.inputs[k])) s.argument = int(k);
-  made.writes.resize(made.inputs.size());
-  for (auto& [w, v] : capture.graph.mutated) made.writes[size_t(w)] = true;
-  made.calls = capture.graph.nodes.size();
+    for (size_t k = 0; s.argument < 0 && k < created.inputs.size(); ++k)
+      if (s.leaf.is_same(created.inputs[k])) s.argument = int(k);
+  created.writes.resize(created.inputs.size());
+  for (auto& [w, v] : capture.graph.mutated) created.writes[size_t(w)] = true;
+  created.calls = capture.graph.nodes.size();
   auto program = std::make_shared<run::Traced>(std::move(capture), name);
-  made.text = [program] { return graph::print(program->graph()); };
+  created.text = [program] { return graph::print(program->graph()); };
   bool needs_grad = grad || autograd::grad_enabled();
-  made.run = [program, needs_grad](std::span<const Tensor> inputs) {
+  created.run = [program, needs_grad](std::span<const Tensor> inputs) {
     autograd::GradMode mode(needs_grad);
     run::AutocastState outer = run::autocast_state(), off = outer;
     off.enabled = false;
@@ -106,7 +106,7 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, std::ve
     WithoutGil released;
     return (*program)(inputs);
   };
-  return made;
+  return created;
 }
 
 }  // namespace facula::bind::capture

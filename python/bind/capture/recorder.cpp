@@ -36,11 +36,11 @@ SourceId Recorder::note(Source s, PyObject* o) {
     add(Guard::Kind::equal, id, o);
     return id;
   }
-  SourceId known = source_of(o);
-  if (known != kNoSource) {
-    if (list.sources[size_t(known)].kind == Source::Kind::constant)
-      add(Guard::Kind::is, id, list.sources[size_t(known)].key.get());
-    else add(Guard::Kind::same, id, nullptr, known);
+  SourceId existing = source_of(o);
+  if (existing != kNoSource) {
+    if (list.sources[size_t(existing)].kind == Source::Kind::constant)
+      add(Guard::Kind::is, id, list.sources[size_t(existing)].key.get());
+    else add(Guard::Kind::same, id, nullptr, existing);
     return id;
   }
   outside_[o] = id;

@@ -1,4 +1,4 @@
-// What a capture keeps of one segment: which outside objects were read and from where, the guards that these reads leave, writes to
+// The records of one segment: which outside objects were read and from where, the guards that these reads leave, writes to
 // outside objects, and the handles that operators returned.
 #pragma once
 #include <set>

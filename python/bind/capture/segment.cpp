@@ -36,7 +36,7 @@ namespace {
 template <class F>
 void each_slot(Frame& f, F&& visit) {
   visit(f.function);
-  visit(f.made);
+  visit(f.created);
   visit(f.generator);
   for (auto& s : f.locals) visit(s);
   for (auto& s : f.stack) visit(s);
@@ -73,8 +73,8 @@ void begin(Interpreter& in, Recorder& r) {
       if (in.frames.size() == 1 && f->ip == 0) r.constant(f->function.get());
       else r.root(at, f->function.get());
     }
-    for (auto* s : {&f->made, &f->generator})
-      if (*s) r.root(at + (s == &f->made ? 1 : 2), s->get());
+    for (auto* s : {&f->created, &f->generator})
+      if (*s) r.root(at + (s == &f->created ? 1 : 2), s->get());
     f->first_root = at + 3;
     f->untouched.assign(f->locals.size(), true);
     for (size_t k = 0; k < f->locals.size(); ++k)
@@ -128,7 +128,8 @@ struct Builder {
       layout->globals = f->globals;
       layout->builtins = f->builtins;
       layout->locals.resize(f->locals.size());
-      std::vector<int> slots{t.value(f->function.get()), t.value(f->made.get()), t.value(f->generator.get())};
+      std::vector<int> slots{t.value(f->function.get()), t.value(f->created.get()),
+                             t.value(f->generator.get())};
       for (size_t k = 0; k < f->locals.size(); ++k) {
         bool untouched = !f->untouched.empty() && f->untouched[k];
         slots.push_back(untouched ? t.root(f->first_root + Py_ssize_t(k), f->locals[k].get())
@@ -146,7 +147,7 @@ struct Builder {
       autograd::GradMode off(false);
       s.fresh.push_back(PyRef(wrap(it != contents.end() ? it->second : autograd::invoke("clone", {now}))));
     }
-    s.values = std::move(t.made);
+    s.values = std::move(t.created);
   }
 };
 
@@ -292,10 +293,10 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     }
     for (auto& t : tensors) results.push_back(checked(wrap(t)));
   }
-  auto made = s.values.make(values, results, fresh);
-  for (auto& w : s.writes) repeat(w, made);
+  auto created = s.values.make(values, results, fresh);
+  for (auto& w : s.writes) repeat(w, created);
   if (s.modes_after != s.modes) set_modes(s.modes_after);
-  auto at = [&](int k) { return k < 0 ? PyRef() : made[size_t(k)]; };
+  auto at = [&](int k) { return k < 0 ? PyRef() : created[size_t(k)]; };
   if (s.returns) return at(s.result);
   Frames next;
   for (size_t k = 0; k < s.layout.size(); ++k) {
@@ -309,7 +310,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     f->builtins = from.builtins;
     auto& slots = s.slots[k];
     f->function = at(slots[0]);
-    f->made = at(slots[1]);
+    f->created = at(slots[1]);
     f->generator = at(slots[2]);
     for (size_t i = 3; i < slots.size(); ++i)
       (i < 3 + from.locals.size() ? f->locals : f->stack).push_back(at(slots[i]));

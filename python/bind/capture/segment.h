@@ -33,7 +33,7 @@ void set_real(PyObject* handle, const Tensor& t);
 
 // ---- templates (template.cpp)
 
-// How objects that were born inside of a segment are made again: a list of instructions, of which each makes or fills a value.
+// A list of instructions, each of which creates or fills an object that was born inside of a segment.
 class Template {
  public:
   struct Instruction {
@@ -86,7 +86,7 @@ class TemplateBuilder {
   int root(Py_ssize_t slot, PyObject* o);
   bool failed() const { return !reason.empty(); }
   std::string reason;
-  Template made;
+  Template created;
   std::vector<PyRef> fresh;  // tensors made by the segment that are no results of its program
   int fresh_of(PyObject* o);
 
@@ -103,7 +103,7 @@ class TemplateBuilder {
   int other(PyObject* o);
 
   Recorder& recorder_;
-  std::unordered_map<PyObject*, int> results_, known_, fresh_;
+  std::unordered_map<PyObject*, int> results_, nodes_, fresh_;
   int depth_ = 0;
 };
 

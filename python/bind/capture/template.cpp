@@ -31,15 +31,15 @@ bool is_reducible(PyTypeObject* t) {
 
 PyObject* rebuilt(PyObject* reduced) {
   Py_ssize_t n = PyTuple_GET_SIZE(reduced);
-  PyRef made = checked(PyObject_CallObject(PyTuple_GET_ITEM(reduced, 0), PyTuple_GET_ITEM(reduced, 1)));
+  PyRef created = checked(PyObject_CallObject(PyTuple_GET_ITEM(reduced, 0), PyTuple_GET_ITEM(reduced, 1)));
   PyObject* state = n > 2 ? PyTuple_GET_ITEM(reduced, 2) : Py_None;
-  if (state != Py_None) checked(PyObject_CallMethod(made.get(), "__setstate__", "O", state));
+  if (state != Py_None) checked(PyObject_CallMethod(created.get(), "__setstate__", "O", state));
   PyObject* pairs = n > 4 ? PyTuple_GET_ITEM(reduced, 4) : Py_None;
   for (Py_ssize_t k = 0; pairs != Py_None && k < PyTuple_GET_SIZE(pairs); ++k) {
     PyObject* pair = PyTuple_GET_ITEM(pairs, k);
-    checked(PyObject_SetItem(made.get(), PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)));
+    checked(PyObject_SetItem(created.get(), PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)));
   }
-  return made.detach();
+  return created.detach();
 }
 
 }  // namespace
@@ -48,9 +48,9 @@ PyObject* rebuilt(PyObject* reduced) {
 
 int TemplateBuilder::add(Template::Instruction i) {
   bool fills = i.kind >= Kind::fill_list;
-  if (!fills) i.out = made.size++;
+  if (!fills) i.out = created.size++;
   int out = i.out;
-  made.instructions.push_back(std::move(i));
+  created.instructions.push_back(std::move(i));
   return out;
 }
 int TemplateBuilder::fill(Kind kind, int out, std::vector<int> operands) {
@@ -81,15 +81,15 @@ int TemplateBuilder::fresh_of(PyObject* o) {
 
 int TemplateBuilder::value(PyObject* o) {
   if (!o || failed()) return -1;
-  if (auto it = known_.find(o); it != known_.end()) return it->second;
+  if (auto it = nodes_.find(o); it != nodes_.end()) return it->second;
   SourceId s = recorder_.source_of(o);
-  if (s != kNoSource) return known_[o] = add({Kind::source, -1, {}, s});
-  if (is_atom(o) || is_shared(o)) return known_[o] = add({Kind::constant, -1, PyRef::share(o)});
+  if (s != kNoSource) return nodes_[o] = add({Kind::source, -1, {}, s});
+  if (is_atom(o) || is_shared(o)) return nodes_[o] = add({Kind::constant, -1, PyRef::share(o)});
   if (is_tensor(o)) {
     if (auto it = results_.find(o); it != results_.end())
-      return known_[o] = add({Kind::result, -1, {}, it->second});
+      return nodes_[o] = add({Kind::result, -1, {}, it->second});
     if (!is_plain(Py_TYPE(o)) || tensor_of(o).requires_grad()) return fail(o);
-    return known_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
+    return nodes_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
   }
   if (++depth_ > 500) return fail(o);
   int out = is_container(o) && !PyODict_CheckExact(o) ? container(o) : other(o);
@@ -107,11 +107,11 @@ std::vector<int> TemplateBuilder::items(PyObject* o) {
 int TemplateBuilder::container(PyObject* o) {
   if (PyTuple_Check(o)) {
     auto all = items(o);
-    return known_[o] = add({Kind::tuple, -1, {}, 0, std::move(all)});
+    return nodes_[o] = add({Kind::tuple, -1, {}, 0, std::move(all)});
   }
   if (PyFrozenSet_Check(o)) return fail(o);
   Kind kind = PyList_Check(o) ? Kind::list : PyDict_Check(o) ? Kind::dict : Kind::set;
-  int out = known_[o] = add({kind, -1, {}, 0});
+  int out = nodes_[o] = add({kind, -1, {}, 0});
   if (PyList_Check(o)) return fill(Kind::fill_list, out, items(o));
   std::vector<int> all;
   if (PyAnySet_Check(o)) {
@@ -130,28 +130,28 @@ int TemplateBuilder::container(PyObject* o) {
 int TemplateBuilder::other(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
   if (PyCell_Check(o)) {
-    int out = known_[o] = add({Kind::cell, -1, {}, 0});
+    int out = nodes_[o] = add({Kind::cell, -1, {}, 0});
     return fill(Kind::fill_cell, out, {value(PyCell_GET(o))});
   }
   if (PyFunction_Check(o)) return function(o);
   if (PyMethod_Check(o)) {
     std::vector<int> parts{value(PyMethod_GET_FUNCTION(o)), value(PyMethod_GET_SELF(o))};
-    return known_[o] = add({Kind::method, -1, {}, 0, std::move(parts)});
+    return nodes_[o] = add({Kind::method, -1, {}, 0, std::move(parts)});
   }
   if (PyCFunction_Check(o)) {
     int self = value(PyCFunction_GET_SELF(o));
     PyRef name = checked(PyUnicode_FromString(reinterpret_cast<PyCFunctionObject*>(o)->m_ml->ml_name));
-    return known_[o] = add({Kind::bound, -1, name, 0, {self}});
+    return nodes_[o] = add({Kind::bound, -1, name, 0, {self}});
   }
   if (PySlice_Check(o)) {
     auto* s = reinterpret_cast<PySliceObject*>(o);
     std::vector<int> parts{value(s->start), value(s->stop), value(s->step)};
-    return known_[o] = add({Kind::slice, -1, {}, 0, std::move(parts)});
+    return nodes_[o] = add({Kind::slice, -1, {}, 0, std::move(parts)});
   }
   if (is_generator(o)) return generator(o);
   if (PyTuple_Check(o) && t->tp_basicsize == PyTuple_Type.tp_basicsize) {
     auto all = items(o);
-    return known_[o] =
+    return nodes_[o] =
                add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
   }
   if (is_reducible(t)) return reduced(o);
@@ -166,9 +166,9 @@ int TemplateBuilder::function(PyObject* o) {
   auto cells = f->func_closure ? items(f->func_closure) : std::vector<int>();
   std::vector<int> parts{value(f->func_defaults), value(f->func_kwdefaults)};
   parts.insert(parts.end(), cells.begin(), cells.end());
-  PyRef kept = checked(PyTuple_Pack(4, f->func_code, f->func_globals, f->func_qualname,
-                                    f->func_annotations ? f->func_annotations : Py_None));
-  return known_[o] = add({Kind::function, -1, kept, 0, std::move(parts)});
+  PyRef owner_ref = checked(PyTuple_Pack(4, f->func_code, f->func_globals, f->func_qualname,
+                                         f->func_annotations ? f->func_annotations : Py_None));
+  return nodes_[o] = add({Kind::function, -1, owner_ref, 0, std::move(parts)});
 }
 
 int TemplateBuilder::instance(PyObject* o) {
@@ -182,9 +182,9 @@ int TemplateBuilder::instance(PyObject* o) {
     if (b->tp_new != t->tp_new && b->tp_new != PyBaseObject_Type.tp_new) plain = plain && is_module(o);
   }
   PyObject** dict = _PyObject_GetDictPtr(o);
-  bool made_by_object = t->tp_new == PyBaseObject_Type.tp_new || is_module(o);
-  if (!plain || !made_by_object || !dict) return fail(o);
-  int out = known_[o] = add({Kind::instance, -1, PyRef::share(reinterpret_cast<PyObject*>(t))});
+  bool object_allocates = t->tp_new == PyBaseObject_Type.tp_new || is_module(o);
+  if (!plain || !object_allocates || !dict) return fail(o);
+  int out = nodes_[o] = add({Kind::instance, -1, PyRef::share(reinterpret_cast<PyObject*>(t))});
   std::vector<int> all;
   PyObject *key, *item;
   Py_ssize_t at = 0;
@@ -214,13 +214,13 @@ int TemplateBuilder::reduced(PyObject* o) {
   PyRef tuple = checked(PyList_AsTuple(copy.get()));
   int inner = value(tuple.get());
   if (failed()) return -1;
-  made.instructions.back().object = tuple;  // keeps temporary objects, whose addresses are known, alive
-  return known_[o] = add({Kind::reduced, -1, {}, 0, {inner}});
+  created.instructions.back().object = tuple;  // keeps temporary objects, whose addresses are known, alive
+  return nodes_[o] = add({Kind::reduced, -1, {}, 0, {inner}});
 }
 
 int TemplateBuilder::generator(PyObject* o) {
   GeneratorObject* g = generator_of(o);
-  if (!g->frame) return known_[o] = add({Kind::running_generator, -1, PyRef::share(g->name), g->running});
+  if (!g->frame) return nodes_[o] = add({Kind::running_generator, -1, PyRef::share(g->name), g->running});
   Frame& f = **g->frame;
   auto layout = std::make_unique<Frame>();
   layout->code = f.code;
@@ -230,8 +230,9 @@ int TemplateBuilder::generator(PyObject* o) {
   std::vector<int> parts{value(f.function.get())};
   for (auto* list : {&f.locals, &f.stack})
     for (auto& s : *list) parts.push_back(value(s.get()));
-  made.layouts.push_back(std::move(layout));
-  return known_[o] = add({Kind::generator, -1, {}, g->started, std::move(parts), made.layouts.back().get()});
+  created.layouts.push_back(std::move(layout));
+  return nodes_[o] =
+             add({Kind::generator, -1, {}, g->started, std::move(parts), created.layouts.back().get()});
 }
 
 // ---- making
@@ -253,16 +254,17 @@ struct Maker {
   }
 
   PyRef function(const Template::Instruction& i) const {
-    PyObject* kept = i.object.get();
-    PyRef made = checked(PyFunction_New(PyTuple_GET_ITEM(kept, 0), PyTuple_GET_ITEM(kept, 1)));
-    auto* f = reinterpret_cast<PyFunctionObject*>(made.get());
+    PyObject* owner_ref = i.object.get();
+    PyRef created = checked(PyFunction_New(PyTuple_GET_ITEM(owner_ref, 0), PyTuple_GET_ITEM(owner_ref, 1)));
+    auto* f = reinterpret_cast<PyFunctionObject*>(created.get());
     f->func_defaults = Py_XNewRef(borrowed(i.operands[0]));
     f->func_kwdefaults = Py_XNewRef(borrowed(i.operands[1]));
-    Py_SETREF(f->func_qualname, Py_NewRef(PyTuple_GET_ITEM(kept, 2)));
-    if (PyTuple_GET_ITEM(kept, 3) != Py_None) f->func_annotations = Py_NewRef(PyTuple_GET_ITEM(kept, 3));
+    Py_SETREF(f->func_qualname, Py_NewRef(PyTuple_GET_ITEM(owner_ref, 2)));
+    if (PyTuple_GET_ITEM(owner_ref, 3) != Py_None)
+      f->func_annotations = Py_NewRef(PyTuple_GET_ITEM(owner_ref, 3));
     if (i.operands.size() > 2)
       f->func_closure = tuple(std::vector<int>(i.operands.begin() + 2, i.operands.end())).detach();
-    return made;
+    return created;
   }
 
   PyRef generator(const Template::Instruction& i) const {
@@ -277,9 +279,9 @@ struct Maker {
     auto locals = size_t(f->code->locals);
     for (size_t k = 1; k < i.operands.size(); ++k)
       (k <= locals ? f->locals : f->stack).push_back(at(i.operands[k]));
-    PyRef made = make_generator(std::move(f));
-    generator_of(made.get())->started = i.number;
-    return made;
+    PyRef created = make_generator(std::move(f));
+    generator_of(created.get())->started = i.number;
+    return created;
   }
 
   void fill(const Template::Instruction& i) {
@@ -324,10 +326,10 @@ struct Maker {
       case Kind::instance: {
         auto* type = reinterpret_cast<PyTypeObject*>(i.object.get());
         PyRef none = checked(PyTuple_New(0));
-        PyRef made =
+        PyRef created =
             checked(type->tp_new == PyBaseObject_Type.tp_new ? type->tp_alloc(type, 0)
                                                              : type->tp_new(type, none.get(), nullptr));
-        return made;
+        return created;
       }
       case Kind::named_tuple: {
         auto* type = reinterpret_cast<PyTypeObject*>(i.object.get());

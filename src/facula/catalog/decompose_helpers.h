@@ -57,9 +57,7 @@ inline Tensor with_unit_diagonal(const Tensor& t) {
   return where(eye(t.size(-1), nullopt, DType::Bool), ones_like(t), t);
 }
 // l_j - l_i, and 1 on the diagonal.
-inline Tensor gaps_of(const Tensor& l) {
-  return with_unit_diagonal(sub(unsqueeze(l, -2), unsqueeze(l, -1)));
-}
+inline Tensor gaps_of(const Tensor& l) { return with_unit_diagonal(sub(unsqueeze(l, -2), unsqueeze(l, -1))); }
 inline std::vector<DType> real_result(const Call& c) { return {real_of(c.all_tensors()[0].dtype())}; }
 inline void check_input(const Call& c, const char* arg, bool square = false) {
   Tensor a = c.tensor(arg);

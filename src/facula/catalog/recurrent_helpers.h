@@ -105,8 +105,8 @@ struct Walked {
   // If they are wanted: the states that came into the steps, the cell states after them, and states that are projected.
   Tensor before, cells, hidden;
 };
-inline Walked forward(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start,
-                      Weights w, bool reverse, bool wanted) {
+inline Walked forward(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start, Weights w,
+                      bool reverse, bool wanted) {
   auto &first = w.input_bias, &second = w.state_bias;
   // Added once for all steps, where both fit (else the products say what is wrong).
   if (cell != Cell::gru && first.defined() &&
