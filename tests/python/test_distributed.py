@@ -324,6 +324,52 @@ def data_parallel(rank):
         part(rank)
 
 
+def normalise_in_parts(rank, seed):
+    """SyncBatchNorm of a part of a batch, with another size on each rank: results, gradients, statistics."""
+    generator = facula.Generator().manual_seed(seed)
+    batch = facula.randn(7, 3, 5, generator=generator, dtype=facula.float64)
+    wanted = facula.randn(7, 3, 5, generator=generator, dtype=facula.float64)
+    rows = slice(0, 3) if rank == 0 else slice(3, 7)
+    norm = facula.nn.SyncBatchNorm(3, dtype=facula.float64)
+    x = batch[rows].clone().requires_grad_()
+    y = norm(x)
+    (y * wanted[rows]).sum().backward()
+    for p in norm.parameters():
+        dist.all_reduce(p.grad)
+    reference = facula.nn.BatchNorm1d(3, dtype=facula.float64)
+    whole = batch.clone().requires_grad_()
+    expected = reference(whole)
+    (expected * wanted).sum().backward()
+    pairs = [(y, expected[rows]), (x.grad, whole.grad[rows]), (norm.running_mean, reference.running_mean)]
+    pairs += [(norm.running_var, reference.running_var)]
+    pairs += [(p.grad, q.grad) for p, q in zip(norm.parameters(), reference.parameters())]
+    for value, right in pairs:
+        np.testing.assert_allclose(value.detach().numpy(), right.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_batch_norm_of_two_ranks_equals_that_of_the_whole_batch():
+    results(2, normalise_in_parts, int.from_bytes(os.urandom(3), "big"))
+
+
+def use_a_mesh(rank):
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    assert mesh.get_coordinate() == (rank // 2, rank % 2)
+    assert mesh.get_local_rank("tp") == rank % 2 and mesh["dp"].get_local_rank() == rank // 2
+    for name, ranks in (("dp", [rank % 2, rank % 2 + 2]), ("tp", [rank // 2 * 2, rank // 2 * 2 + 1])):
+        x = facula.tensor([float(rank)])
+        dist.all_reduce(x, group=mesh.get_group(name))
+        assert x.item() == sum(ranks)
+        assert mesh[name].mesh.tolist() == ranks
+        x = facula.tensor([float(rank)])
+        dist.all_reduce(x, group=mesh[name].get_group())
+        assert x.item() == sum(ranks)
+    assert mesh._flatten().get_local_rank() == rank
+
+
+def test_a_mesh_has_a_group_for_each_of_its_lines():
+    results(4, use_a_mesh)
+
+
 def test_data_parallel_training_equals_one_process():
     results(2, data_parallel)
 

@@ -213,6 +213,10 @@ def init_process_group(
     pg = _create(list(range(world_size)), rank, name, store, limit, group_name or "0", "default_pg")
     _world.default_pg = pg
     _world.group_count = 1
+    if world_size > 1:
+        from ._sync_batch_norm import install
+
+        install()
 
 
 _PROCESS = f"{socket.gethostname()}/{secrets.token_hex(8)}"  # differs between processes, also those of a fork

@@ -1,11 +1,19 @@
-"""Processes arranged as a grid with named dimensions: for one process, grids of size 1."""
+"""Processes arranged as a grid with named dimensions, and a group for each line of the grid."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .. import _C
-from . import GroupMember, ProcessGroup, get_world_size, init_process_group, is_initialized
+from . import (
+    GroupMember,
+    ProcessGroup,
+    get_rank,
+    get_world_size,
+    init_process_group,
+    is_initialized,
+    new_group,
+)
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
@@ -21,7 +29,13 @@ class DeviceMesh:
     """
 
     def __init__(
-        self, device_type: str, mesh: Any, *, mesh_dim_names: tuple[str, ...] | None = None, **options: Any
+        self,
+        device_type: str,
+        mesh: Any,
+        *,
+        mesh_dim_names: tuple[str, ...] | None = None,
+        _groups: list[Any] | None = None,
+        **options: Any,
     ) -> None:
         if not is_initialized():
             init_process_group()
@@ -34,6 +48,21 @@ class DeviceMesh:
             )
         if self.mesh_dim_names and len(self.mesh_dim_names) != self.mesh.ndim:
             raise RuntimeError("mesh_shape and mesh_dim_names should have same length!")
+        self._groups = [self._line_group(d) for d in range(self.ndim)] if _groups is None else _groups
+
+    def _line_group(self, dim: int) -> Any:
+        """Returns the group of the ranks that differ from this one in dimension ``dim`` alone. All processes
+        create the groups of all lines, in the same order.
+        """
+        size = int(self.mesh.size(dim))
+        if size == get_world_size():
+            return GroupMember.WORLD
+        own: Any = GroupMember.NON_GROUP_MEMBER
+        for ranks in self.mesh.movedim(dim, -1).reshape(-1, size).tolist():
+            group = new_group(ranks)
+            if get_rank() in ranks:
+                own = group
+        return own
 
     @staticmethod
     def from_group(group: Any, device_type: str, mesh: Any = None, **options: Any) -> DeviceMesh:
@@ -69,30 +98,48 @@ class DeviceMesh:
         if not self.mesh_dim_names:
             raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
         names = (names,) if isinstance(names, str) else tuple(names)
-        shape = [self.shape[self._dimension(n, "__getitem__")] for n in names]
-        return DeviceMesh(self.device_type, self.mesh.reshape(shape), mesh_dim_names=names)
+        dims = [self._dimension(n, "__getitem__") for n in names]
+        at = self._coordinate("__getitem__")
+        lines = self.mesh[tuple(slice(None) if d in dims else at[d] for d in range(self.ndim))]
+        in_order = sorted(dims)
+        grid = lines.permute([in_order.index(d) for d in dims])
+        groups = [self._groups[d] for d in dims]
+        return DeviceMesh(self.device_type, grid, mesh_dim_names=names, _groups=groups)
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
-        return DeviceMesh(self.device_type, self.mesh.reshape(-1), mesh_dim_names=(name,))
+        flat = self.mesh.reshape(-1)
+        if self.ndim == 1 or flat.numel() == get_world_size():
+            groups = self._groups if self.ndim == 1 else [GroupMember.WORLD]
+            return DeviceMesh(self.device_type, flat, mesh_dim_names=(name,), _groups=groups)
+        raise NotImplementedError(
+            f"DeviceMesh._flatten of {self!r}, a part of {get_world_size()} ranks, needs a group that "
+            "other ranks do not know; flatten the whole mesh, or call new_group() on all ranks"
+        )
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
-        self._dimension(mesh_dim, "get_group")
-        assert GroupMember.WORLD is not None
-        return GroupMember.WORLD
+        group: ProcessGroup = self._groups[self._dimension(mesh_dim, "get_group")]
+        return group
 
     def get_all_groups(self) -> list[ProcessGroup]:
         return [self.get_group(d) for d in range(self.ndim)]
 
     def get_rank(self) -> int:
-        return 0
+        return get_rank()
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        self._dimension(mesh_dim, "get_local_rank")
-        return 0
+        return self._coordinate("get_local_rank")[self._dimension(mesh_dim, "get_local_rank")]
 
-    def get_coordinate(self) -> tuple[int, ...]:
-        return (0,) * self.ndim
+    def _coordinate(self, what: str) -> tuple[int, ...]:
+        coordinate = self.get_coordinate()
+        if coordinate is None:
+            raise RuntimeError(f"DeviceMesh.{what}: rank {get_rank()} is not in the mesh {self!r}")
+        return coordinate
+
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """Returns the position of this rank in the grid; None if it has none."""
+        at = (self.mesh == get_rank()).nonzero().tolist()
+        return tuple(at[0]) if at else None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceMesh) and self._facts() == other._facts()
@@ -101,7 +148,7 @@ class DeviceMesh:
         return hash(self._facts())
 
     def _facts(self) -> tuple[Any, ...]:
-        return self.device_type, self.shape, self.mesh_dim_names
+        return self.device_type, self.shape, self.mesh_dim_names, tuple(self.mesh.flatten().tolist())
 
     def __repr__(self) -> str:
         sizes = [f"{n}={k}" for n, k in zip(self.mesh_dim_names, self.shape)] if self.mesh_dim_names else None
