@@ -33,7 +33,7 @@ void set_real(PyObject* handle, const Tensor& t);
 
 // ---- templates (template.cpp)
 
-// A list of instructions, each of which creates or fills an object that was born inside of a segment.
+// Instructions that create and fill the objects that a segment created.
 class Template {
  public:
   struct Instruction {

@@ -24,11 +24,11 @@ def _copied(function: Any, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]
     except Exception:  # a tensor with history, an empty cell, an object without copies
         return None
     closure = tuple(types.CellType(x) for x in contents)
-    made = types.FunctionType(
+    copied_function = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, closure
     )
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made, args, kwargs
+    copied_function.__kwdefaults__ = function.__kwdefaults__
+    return copied_function, args, kwargs
 
 
 def _differences(a: Any, b: Any, path: str, seen: set[int]) -> list[str]:
@@ -44,9 +44,9 @@ def _differences(a: Any, b: Any, path: str, seen: set[int]) -> list[str]:
         x, y = a.detach(), b.detach()
         exact = not (a.is_floating_point() or a.is_complex())
         equal = bool((x == y).all()) if exact else _close(x, y)
-        found = [] if equal else [f"the elements of {path}"]
+        differences = [] if equal else [f"the elements of {path}"]
         grads = (a.grad, b.grad) if a.is_leaf else (None, None)
-        return found + ([] if grads == (None, None) else _differences(*grads, f"{path}.grad", seen))
+        return differences + ([] if grads == (None, None) else _differences(*grads, f"{path}.grad", seen))
     if type(a) is not type(b):
         return [f"{path} is a {type(b).__name__}, not a {type(a).__name__}"]
     if isinstance(a, dict):
@@ -96,13 +96,13 @@ def checked(run: Any, every: int) -> Callable:
             (plain_kwargs, kwargs, "the arguments"),
             (*cells, "the closure"),
         )
-        found = [d for a, b, path in all for d in _differences(a, b, path, set())]
+        differences = [d for a, b, path in all for d in _differences(a, b, path, set())]
         if not bool((after == _C.default_generator.get_state()).all()):
-            found.append("the state of the generator")
-        if found:
+            differences.append("the state of the generator")
+        if differences:
             raise RuntimeError(
                 f"compile: call {calls} of {run.__name__} differs from the plain function in "
-                + "; ".join(found[:5])
+                + "; ".join(differences[:5])
             )
         return got
 

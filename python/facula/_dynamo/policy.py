@@ -124,15 +124,15 @@ def _table() -> dict[int, tuple[int, Any]]:
 
 @functools.cache
 def _operators() -> frozenset[int]:
-    found = set()
+    ids = set()
     for module in (_C.functions, _C.nn_functional, _C.fft, _C.linalg, _C.special, _C.ops):
         for name, f in vars(module).items():
             if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
-                found.add(id(f))
+                ids.add(id(f))
     for name in ("tensor", "as_tensor", "asarray", "scalar_tensor"):
         if hasattr(_C, name):
-            found.add(id(getattr(_C, name)))
-    return frozenset(found)
+            ids.add(id(getattr(_C, name)))
+    return frozenset(ids)
 
 
 def _by_name(name: str) -> tuple[int, Any]:

@@ -74,17 +74,17 @@ def set_(iterable: Any = ()) -> set:
 
 
 def dict_(*args: Any, **kwargs: Any) -> dict:
-    made = {}
+    mapping = {}
     for source in args:
         if isinstance(source, dict):
             for key in source.keys():  # noqa: SIM118
-                made[key] = source[key]
+                mapping[key] = source[key]
         else:
             for key, value in source:
-                made[key] = value
+                mapping[key] = value
     for key, value in kwargs.items():
-        made[key] = value
-    return made
+        mapping[key] = value
+    return mapping
 
 
 def zip_(*iterables: Any, strict: bool = False) -> Any:
