@@ -49,10 +49,11 @@ def compile(
     ``NAME_weights.c``.
 
     Each function of the header runs one program. It takes pointers to the program's arguments and results,
-    contiguous tensors in row-major order, and returns 0, 1 if an index was out of range, or 2 for an integer
-    division by zero. Functions of one folder share their weights, so that a training step changes what
-    inference computes. Compile the files with ``-ffp-contract=off -fno-strict-aliasing``; results then have
-    the same bits on every machine with IEEE arithmetic.
+    contiguous tensors in row-major order. Numbers that the program reads at each call, such as the learning
+    rate of an optimizer, are further arguments (``const double* lr``). It returns 0, 1 if an index was out of
+    range, or 2 for an integer division by zero. Functions of one folder share their weights, so that a
+    training step changes what inference computes. Compile the files with ``-ffp-contract=off
+    -fno-strict-aliasing``; results then have the same bits on every machine with IEEE arithmetic.
 
     Args:
         programs: a program, which becomes the function ``NAME_run``, or programs by names of functions.
@@ -77,10 +78,24 @@ def compile(
                 f"but '{entry}' is a {type(program).__name__}"
             )
     named = arguments or {}
-    rows = [(entry, program._native, list(named.get(entry, ()))) for entry, program in entries.items()]
+    rows = [
+        (entry, program._native, _argument_names(program, named.get(entry, ())))
+        for entry, program in entries.items()
+    ]
     files, functions, arena, constant, writable = _C.c_program(name, rows, _names(weights))
     _write(Path(folder), files)
     return Report(tuple(functions), arena, constant, writable)
+
+
+def _argument_names(program: Program, named: Iterable[str]) -> list[str]:
+    """Returns the names of a program's tensors, and of the numbers that it reads at each call."""
+    count = program._native.inputs() - len(program._operand_names)
+    names = list(named)[:count]
+    names += [f"input{k}" for k in range(len(names), count)]
+    for name in program._operand_names:
+        taken = sum(n == name or n.startswith(f"{name}_") for n in names)
+        names.append(f"{name}_{taken}" if taken else name)
+    return names
 
 
 def _names(weights: Any) -> list[tuple[str, Tensor]]:

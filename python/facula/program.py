@@ -86,6 +86,7 @@ class Program(_C.ProgramBase):
         self._example = example  # (args, kwargs), with an _Input for each tensor
         self._results = results  # a tree whose leaves are results, or constants
         self._readers = tuple(trace.readers) if trace else ()
+        self._operand_names = tuple(trace.operand_names) if trace else ()
         args, kwargs = example
         plain = not kwargs and all(x is _TENSOR for x in args)
         template: Any = None  # what C can build: one result, or a tuple of them
@@ -249,6 +250,7 @@ class _Trace:
         self.checks: list[tuple] = []  # (tensor of one bool, exception class, its text)
         self.counted: list[Tensor] = []  # step counters of optimizers
         self.readers: list[Callable[[], float]] = []  # of numbers that are operands
+        self.operand_names: list[str] = []
         self.numbers: dict[Any, Tensor] = {}  # these operands, by who has them
         self.effects: list[
             Callable[[], Any]
@@ -275,6 +277,7 @@ class _Trace:
         if key not in self.numbers:
             self.numbers[key] = _C.trace_operand(float(read()))
             self.readers.append(read)
+            self.operand_names.append(str(key[-1]))
         return self.numbers[key]
 
     def check_unchanged(self, what: str, whose: Any) -> None:

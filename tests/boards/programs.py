@@ -103,9 +103,11 @@ def write(case: Case, folder: Path) -> c.Report:
 
 def main_text(case: Case, results: tuple[Tensor, ...]) -> str:
     inputs, names = "", []
-    for k, x in enumerate(case.inputs):
-        kind = "float" if x.dtype == F.float32 else "int64_t"
-        values = [v.hex() + "f" if kind == "float" else str(v) for v in x.flatten().tolist()]
+    numbers = [F.tensor(read(), dtype=F.float64) for read in case.program._readers]
+    for k, x in enumerate([*case.inputs, *numbers]):
+        kind = {F.float32: "float", F.float64: "double"}.get(x.dtype, "int64_t")
+        suffix = "f" if kind == "float" else ""
+        values = [v.hex() + suffix if isinstance(v, float) else str(v) for v in x.flatten().tolist()]
         inputs += f"static const {kind} x{k}[] = {{{', '.join(values)}}};\n"
         names.append(f"x{k}")
     for k, r in enumerate(results):

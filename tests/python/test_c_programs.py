@@ -41,6 +41,11 @@ def called(function, inputs, results):
     return out
 
 
+def numbers_of(program):
+    """The numbers that a program reads at each call, which are arguments in C."""
+    return [F.tensor(read(), dtype=F.float64) for read in program._readers]
+
+
 def compared(f, inputs, folder, tolerance=1e-5, **options):
     program = trace(f, *inputs)
     report = c.compile(program, folder, **options)
@@ -151,7 +156,8 @@ def losses_of(net, optimizer, inputs, folder, count):
     step = steps_of(net, loss_of, optimizer, inputs)
     c.compile(step, folder, weights=net)
     function = built(folder).model_run
-    by_c = [called(function, inputs, [F.zeros(())])[0].item() for _ in range(count)]
+    arguments = [*inputs, *numbers_of(step)]
+    by_c = [called(function, arguments, [F.zeros(())])[0].item() for _ in range(count)]
     return by_c, [step(*inputs).item() for _ in range(count)]
 
 
@@ -194,7 +200,8 @@ def test_functions_of_a_folder_share_their_weights(tmp_path):
     library = built(tmp_path)
     before = called(library.net_infer, [x], [F.zeros(4, 2)])[0]
     np.testing.assert_allclose(before, net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
-    called(library.net_train, [x], [F.zeros(())])
+    assert report.functions[0] == "int net_train(const float* input0, const double* lr, float* result0);"
+    called(library.net_train, [x, *numbers_of(train)], [F.zeros(())])
     train(x)
     after = called(library.net_infer, [x], [F.zeros(4, 2)])[0]
     np.testing.assert_allclose(after, net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
