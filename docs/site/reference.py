@@ -15,12 +15,19 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location(
-    "facula_generate", ROOT / "src" / "facula" / "op" / "generate.py"
-)
-generate = sys.modules.setdefault("facula_generate", importlib.util.module_from_spec(spec))
-if not hasattr(generate, "read_catalog"):
-    spec.loader.exec_module(generate)
+
+
+def module_of(name: str, path: Path):
+    """The module of a file outside of the package, loaded once."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+generate = module_of("facula_generate", ROOT / "src" / "facula" / "op" / "generate.py")
+DIFFERENCES = module_of("facula_declared", ROOT / "tests" / "edges" / "declared.py").by_operator()
 
 # ---- operators
 
@@ -132,9 +139,9 @@ def section(op, facts: dict) -> list[str]:
     lines += [op.doc, ""] if op.doc else []
     lines += [f"- {k}: {v}" for k, v in rows.items() if v] + [""]
     lines += example(op)
-    if facts["differences"]:
+    if differences := DIFFERENCES.get(op.full_name):
         lines += ["Where PyTorch answers otherwise:", ""]
-        lines += [f"- {why} (`{where}`)" for where, why in facts["differences"]] + [""]
+        lines += [f"- {d.why} (`{d.where}`)" for d in differences] + [""]
     return lines
 
 

@@ -1,9 +1,10 @@
 """Packaged programs for NumPy arrays: this module needs NumPy and the library ``libfacula.so`` alone,
 neither LLVM nor the rest of the package.
 
->>> import numpy
->>> facula.package(facula.export.export(facula.nn.ReLU(), (facula.ones(2),)), path :=
-tempfile.mktemp(suffix=".fpk"))
+>>> import os, tempfile, numpy
+>>> path = os.path.join(tempfile.mkdtemp(), "relu.fpk")
+>>> program = facula.export.export(facula.nn.ReLU(), (facula.ones(2),))
+>>> facula.package(program, path)
 >>> facula.load_package(path)(numpy.array([-1, 2], dtype="float32"))
 array([0., 2.], dtype=float32)
 """
