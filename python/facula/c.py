@@ -74,7 +74,7 @@ def compile(
     for entry, program in entries.items():
         if not isinstance(program, Program):
             raise TypeError(
-                "c.compile expects programs of facula.program.trace, "
+                f"c.compile expects programs of {_C.package_name()}.program.trace, "
                 f"but '{entry}' is a {type(program).__name__}"
             )
     named = arguments or {}

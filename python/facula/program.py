@@ -181,10 +181,13 @@ class Program(_C.ProgramBase):
         tensor(6.)
         """
         extra = {"arguments": _written(self._example), "results": _written(self._results)}
-        native = self._native
-        if self._readers:
-            native = native.with_numbers([float(read()) for read in self._readers])
-        native.save(os.fspath(path), json.dumps(extra))
+        self._with_numbers().save(os.fspath(path), json.dumps(extra))
+
+    def _with_numbers(self) -> Any:
+        """Returns the native program with the present values of numbers that it reads at each call."""
+        if not self._readers:
+            return self._native
+        return self._native.with_numbers([float(read()) for read in self._readers])
 
     def text(self, lines: bool = False) -> str:
         """Returns the graph; with ``lines``, each call with the line of the user's program."""

@@ -425,7 +425,8 @@ def _examples(ep: ExportedProgram) -> tuple[tuple, dict]:
 
 def _native(program: Any, tensors: Tensors) -> dict:
     """Returns the fields of a traced program, which C++ reads (io/program.cpp)."""
-    facts = _C.program_graph(program._native)
+    native = program._with_numbers()
+    facts = _C.program_graph(native)
     if facts["reads"]:
         raise NotImplementedError(
             "save: the program depends on elements of tensors that it read while it was traced"
@@ -437,7 +438,7 @@ def _native(program: Any, tensors: Tensors) -> dict:
     captured = [tensors.number(t) for t in facts["captured"]]
     return {
         "name": facts["name"],
-        "graph": program._native.text().split("\n"),
+        "graph": native.text().split("\n"),
         "captured": captured,
         "results": facts["results"],
         "differentiates": facts["differentiates"],

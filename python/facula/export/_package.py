@@ -95,7 +95,7 @@ def _available() -> list[str]:
 def _calls(program: Any, sizes: list[dict[str, int]]) -> list[list]:
     """Returns the dtypes and sizes of the tensors of each call to record."""
     if isinstance(program, Program):
-        facts = _C.program_graph(program._native)
+        facts = _C.program_graph(program._with_numbers())
         hints = {name: hint for name, hint, *_ in facts["symbols"]}
         count = len(facts["inputs"]) - len(facts["captured"])
         from ..fx._bridge import size_value

@@ -121,8 +121,7 @@ class DistributedDataParallel(Module, Joinable):
         if mixed_precision is not None or delay_all_reduce_named_params is not None:
             raise NotImplementedError(
                 "DistributedDataParallel: mixed_precision and delay_all_reduce_named_params are not "
-                "supported; use "
-                "facula.autocast in forward, and find_unused_parameters"
+                f"supported; use {_C.package_name()}.autocast in forward, and find_unused_parameters"
             )
         self.process_group = _get_default_group() if process_group is None else process_group
         self.device_mesh = device_mesh
