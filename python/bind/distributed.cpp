@@ -180,7 +180,7 @@ void arrange(const Group& g, Call& call) {
   if (call.kind == Kind::all_to_all || call.kind == Kind::all_reduce) return;
   for (auto* list : {&call.input, &call.output})
     for (const Buffer& b : *list)
-      value_check(b.bytes == part, called)
+      runtime_check(b.bytes == part, called)
           << "tensors of " << b.bytes << " and " << part << " bytes, which must be equal";
 }
 

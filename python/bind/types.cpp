@@ -106,9 +106,10 @@ PyType_Spec dtype_spec = {"facula.dtype", sizeof(DTypeObject), 0,
 
 Device device(PyObject* o) { return reinterpret_cast<DeviceObject*>(o)->value; }
 const char* kind(Device d) {
-  static thread_local std::string text;
-  text = to_string(Device{d.type, -1});
-  return text.c_str();
+  // A pointer, since the memory of threads for libraries is small.
+  static thread_local auto text = std::make_unique<std::string>();
+  *text = to_string(Device{d.type, -1});
+  return text->c_str();
 }
 PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
-_ONE_PROCESS = "training by more than one process is not supported"
+_PARTS = "models in parts, remote calls and checkpoints of several processes are not supported"
 _EAGER = "there is no TorchScript: modules and functions run as the Python that they are"
 _CAPTURE = "Facula records programs in a way of its own (torch.compile, torch.fx, torch.export)"
 _EXPORT = "models are not exported to this format"
@@ -22,15 +22,15 @@ _REMOVED = "PyTorch removed this function; torch.linalg has its successor"
 
 # By the reason: modules, by their names below torch, and the names in them. Missing modules are made.
 _NAMES: dict[str, dict[str, str]] = {
-    _ONE_PROCESS: {
+    _PARTS: {
         "distributed.rpc": """
             BackendType PyRRef RRef TensorPipeRpcBackendOptions get_worker_info init_rpc remote
             rpc_async rpc_sync shutdown
         """,
         "distributed.rpc.api": "_all_gather _require_initialized",
-        "distributed": "_new_process_group_helper _world",
+        "distributed": "_new_process_group_helper",
         "distributed.nn": "RemoteModule",
-        "distributed.optim": "DistributedOptimizer PostLocalSGDOptimizer",
+        "distributed.optim": "DistributedOptimizer",
         "distributed.fsdp": """
             CPUOffloadPolicy FSDPModule MixedPrecisionPolicy OffloadPolicy OptimStateKeyType
             ShardedOptimStateDictConfig ShardedStateDictConfig UnshardHandle fully_shard
@@ -73,24 +73,13 @@ _NAMES: dict[str, dict[str, str]] = {
         "distributed.checkpoint.state_dict_loader": "_load_state_dict",
         "distributed.checkpoint.stateful": "Stateful",
         "distributed.algorithms.ddp_comm_hooks": "",
-        "distributed.algorithms.ddp_comm_hooks.default_hooks": """
-            allreduce_hook bf16_compress_hook bf16_compress_wrapper fp16_compress_hook
-            fp16_compress_wrapper
-        """,
-        "distributed.algorithms.ddp_comm_hooks.post_localSGD_hook": "PostLocalSGDState post_localSGD_hook",
-        "distributed.algorithms.ddp_comm_hooks.powerSGD_hook": """
-            PowerSGDState batched_powerSGD_hook powerSGD_hook
-        """,
         "distributed.algorithms.model_averaging": "",
-        "distributed.algorithms.model_averaging.averagers": "PeriodicModelAverager",
         "distributed.elastic.multiprocessing.errors": "ChildFailedError",
         "distributed.launcher": "",
-        "distributed.launcher.api": "LaunchConfig elastic_launch",
         "distributed.pipelining": """
             Pipe PipelineStage Schedule1F1B ScheduleGPipe SplitPoint pipe_split pipeline
         """,
         "distributed.pipelining.microbatch": "TensorChunkSpec",
-        "distributed.utils": "_sync_module_states",
         "_C._distributed_rpc": "PyRRef",
         "numa": "",
         "numa.binding": "AffinityMode NumaOptions",

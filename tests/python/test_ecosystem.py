@@ -176,7 +176,8 @@ except AttributeError as e:
     print(e)
 """
     first, second = behind_alias(code).splitlines()
-    assert first == "torch.distributed.fsdp.FSDPModule: training by more than one process is not supported"
+    reason = "models in parts, remote calls and checkpoints of several processes are not supported"
+    assert first == f"torch.distributed.fsdp.FSDPModule: {reason}"
     assert second.startswith("torch.distributed.fsdp.OptimStateKeyType.PARAM_NAME: ")
 
 

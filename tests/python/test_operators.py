@@ -250,13 +250,16 @@ def test_every_operator_has_samples():
     called = "\n".join(map(str, sparse.PROGRAMS))
     unseen = [c.name for c in ALL if not c.samples and f"{c.name}(" not in called]
     # A product of float8 (test_rare_dtypes.py), two with tests of their own (test_sparse.py), one whose
-    # scales are float32 beside any self (the script quantize.py), and those of gradients and of sparse.sum,
-    # which the programs ask for.
+    # scales are float32 beside any self (the script quantize.py), products of 8-bit integers
+    # (test_quantization.py), and those of gradients and of sparse.sum, which the programs ask for.
     elsewhere = [
         "_scaled_mm",
         "_sparse_mm.reduce",
         "sparse_sampled_addmm",
         "fake_quantize_per_channel_affine",
+        "_int_mm",
+        "_int8_conv2d",
+        "_int8_linear",
     ]
     called = ["_sparse_values", "_sparse_with_values", "_sparse_rows", "_sparse_sum", "_no_derivative"]
     assert {*unseen} == {*elsewhere, *called}

@@ -21,7 +21,7 @@ import facula.nn as nn
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "quantize"))
 
-import compare  # noqa: E402
+import compare_calls  # noqa: E402
 
 
 def quantized(values, scale=0.1, zero_point=10, dtype=facula.quint8):
@@ -80,7 +80,7 @@ def test_calls_are_within_one_step_of_recorded_ones_and_nearly_all_equal(recorde
     run("calls.py", recorded["seed"], recorded["count"], tmp_path / "calls.pickle")
     with open(tmp_path / "calls.pickle", "rb") as f:
         ours = pickle.load(f)
-    table = compare.compared(ours, recorded["calls"])
+    table = compare_calls.compared(ours, recorded["calls"])
     assert len(table) >= 50
     faults = [f"{name}: {f}" for name, row in table.items() for f in row[5]]
     assert not faults, faults

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from compare import compared, fails, report
+from compare_calls import compared, fails, report
 
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parents[1] / ".peer/bin/python"

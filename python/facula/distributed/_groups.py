@@ -451,7 +451,7 @@ def _root(name: str, group: Any, rank: int | None, group_rank: int | None, defau
         group_rank = get_group_rank(group, rank)
     size = _resolve(group).size()
     if not 0 <= group_rank < size:
-        raise ValueError(f"{name}: rank {group_rank} is not in [0, {size}), the ranks of the group")
+        raise RuntimeError(f"{name}: rank {group_rank} is not in [0, {size}), the ranks of the group")
     return group_rank
 
 

@@ -464,7 +464,7 @@ class ProcessGroup:
 
     def _check_count(self, name: str, what: str, tensors: Any) -> None:
         if len(tensors) != self._size:
-            raise ValueError(
+            raise RuntimeError(
                 f"{name}: {what} must have {self._size} tensors, one for each rank, got {len(tensors)}"
             )
 

@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -265,6 +266,24 @@ class _Server:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):
+            self.close()
+
+
+_shared_servers: weakref.WeakValueDictionary[tuple[str, int], _Server] = weakref.WeakValueDictionary()
+
+
+def _server(host: str, port: int, multi_tenant: bool) -> _Server:
+    """Returns a new server; with ``multi_tenant`` the one that serves another store of this process there."""
+    running = _shared_servers.get((host, port)) if multi_tenant else None
+    if running is not None:
+        return running
+    started = _Server(host, port)
+    if multi_tenant:
+        _shared_servers[host, started.port] = started
+    return started
+
 
 def _accept(listening: socket.socket, values: HashStore) -> None:
     with contextlib.suppress(OSError):  # the socket was closed
@@ -306,7 +325,7 @@ class TCPStore(Store):
         self.timeout, self.host, self._server = timeout, host_name, None
         if is_master:
             try:
-                self._server = _Server(host_name, port)
+                self._server = _server(host_name, port, multi_tenant)
             except OSError as error:
                 raise DistNetworkError(
                     f"TCPStore: cannot serve {host_name}:{port}: {error.strerror}"
@@ -315,7 +334,7 @@ class TCPStore(Store):
         self.port, self._lock = port, threading.Lock()
         self._socket = self._connected()
         self._file = self._socket.makefile("rb")
-        if world_size is not None and self.add("init/", 1) > world_size:
+        if world_size is not None and not multi_tenant and self.add("init/", 1) > world_size:
             raise DistStoreError(f"TCPStore: more than the {world_size} processes of world_size came")
         if is_master and wait_for_workers and world_size:
             self._wait_for(world_size)
@@ -369,8 +388,7 @@ class TCPStore(Store):
     def __del__(self) -> None:
         if contextlib is None or contextlib.suppress is None:
             return  # the interpreter ends
-        if server := getattr(self, "_server", None):
-            server.close()
+        self._server = None  # closes it with its last store
         if connection := getattr(self, "_socket", None):
             self._file.close()
             connection.close()

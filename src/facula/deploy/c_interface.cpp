@@ -1,4 +1,5 @@
 // The C interface of programs (facula_c.h) on Program (io/program.h).
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -24,7 +25,10 @@ struct facula_program {
 
 namespace {
 
-thread_local std::string last_error;
+std::string& last_error() {
+  static thread_local auto text = std::make_unique<std::string>();
+  return *text;
+}
 
 // Runs f; an exception becomes the result `failed` and the text of facula_error().
 template <class F, class R>
@@ -33,8 +37,8 @@ R guarded(R failed, F&& f) noexcept {
     return f();
   } catch (const std::exception& e) {
     try {
-      last_error = e.what();
-    } catch (...) { last_error.clear(); }
+      last_error() = e.what();
+    } catch (...) { last_error().clear(); }
     return failed;
   }
 }
@@ -84,7 +88,7 @@ std::vector<Tensor> run(facula_program& p, const facula_array* inputs, int count
 extern "C" {
 
 const char* facula_version(void) { return "1"; }
-const char* facula_error(void) { return last_error.c_str(); }
+const char* facula_error(void) { return last_error().c_str(); }
 
 int facula_set_threads(int count) {
   return guarded(1, [&] {

@@ -110,13 +110,17 @@ class Softmax(_Scaled, nn.Softmax):
 
     _arguments = ("dim",)
 
-    def __init__(self, scale: float = 1.0, zero_point: int = 0, dim: int | None = None) -> None:
+    def __init__(self, dim: int | None = None, scale: float = 1.0, zero_point: int = 0) -> None:
         super().__init__(dim)
         self.scale, self.zero_point = float(scale), int(zero_point)
 
     def forward(self, input: Any) -> Any:
         dim = self.dim if self.dim is not None else (0 if input.dim() in (0, 1, 3) else 1)
         return _quantized_ops.find("softmax")(input, dim, self.scale, self.zero_point)
+
+    @classmethod
+    def from_reference(cls, mod: Any, scale: float, zero_point: int) -> Any:
+        return cls(mod.dim, float(scale), int(zero_point))
 
 
 class PReLU(_Scaled, nn.Module):

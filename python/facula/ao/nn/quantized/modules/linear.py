@@ -152,9 +152,9 @@ class Linear(OutputParameters, WeightedQuantizedModule):
         return new
 
     @classmethod
-    def from_reference(cls, ref_module: Any, output_scale: float, output_zero_point: int) -> Any:
-        new = cls(ref_module.in_features, ref_module.out_features)
-        new.set_weight_bias(ref_module.get_quantized_weight(), ref_module.bias)
+    def from_reference(cls, ref_qlinear: Any, output_scale: float, output_zero_point: int) -> Any:
+        new = cls(ref_qlinear.in_features, ref_qlinear.out_features)
+        new.set_weight_bias(ref_qlinear.get_quantized_weight(), ref_qlinear.bias)
         new.scale, new.zero_point = float(output_scale), int(output_zero_point)
         return new
 

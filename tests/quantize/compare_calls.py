@@ -1,4 +1,4 @@
-"""Compares the results of two runs of calls.py: ``python compare.py OURS THEIRS``."""
+"""Compares the results of two runs of calls.py: ``python compare_calls.py OURS THEIRS``."""
 
 from __future__ import annotations
 
