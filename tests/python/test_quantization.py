@@ -368,7 +368,8 @@ def test_a_graph_of_functions_is_converted_copied_and_saved():
     graph(x)
     q = convert_fx(graph)
     y, expected = q(x), net(x)
-    assert y["n"] == 2 and (y["y"] - expected["y"]).norm() < 0.1 * expected["y"].norm()
+    # The noise of 8 bits through five layers of random weights: 0.10 in the median of 150 draws, 0.17 at most.
+    assert y["n"] == 2 and (y["y"] - expected["y"]).norm() < 0.25 * expected["y"].norm()
     called = {n.target.__name__ for n in q.graph.nodes if n.op == "call_function"}
     assert {"conv2d", "hardswish", "mul", "add_relu", "linear", "leaky_relu", "add"} <= called
     assert nn.functional.linear not in {n.target for n in q.graph.nodes}
