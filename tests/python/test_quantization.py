@@ -368,7 +368,7 @@ def test_a_graph_of_functions_is_converted_copied_and_saved():
     graph(x)
     q = convert_fx(graph)
     y, expected = q(x), net(x)
-    # The noise of 8 bits through five layers of random weights: 0.10 in the median of 150 draws, 0.17 at most.
+    # Noise of 8 bits through five layers of random weights: 0.10 in the median of 150 draws, at most 0.17.
     assert y["n"] == 2 and (y["y"] - expected["y"]).norm() < 0.25 * expected["y"].norm()
     called = {n.target.__name__ for n in q.graph.nodes if n.op == "call_function"}
     assert {"conv2d", "hardswish", "mul", "add_relu", "linear", "leaky_relu", "add"} <= called
