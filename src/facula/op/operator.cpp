@@ -166,11 +166,7 @@ Definer& Definer::bad_conversion(ErrorType type) {
   return *this;
 }
 Definer& Definer::in_place() {
-  op_->forms.wants_in_place = true;
-  return *this;
-}
-Definer& Definer::no_in_place() {
-  op_->forms.wants_in_place = false;
+  op_->forms.in_place = true;
   return *this;
 }
 Definer& Definer::non_differentiable() {
@@ -194,10 +190,6 @@ Definer& Definer::grad_name(std::string stem, int number) {
 }
 Definer& Definer::grad_name(GradName rule) {
   op_->grad_name = std::move(rule);
-  return *this;
-}
-Definer& Definer::differs(std::string where, std::string why) {
-  op_->differences.push_back({std::move(where), std::move(why)});
   return *this;
 }
 Definer& Definer::shape(std::function<Dims(const Call&)> rule) {

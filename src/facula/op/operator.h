@@ -169,12 +169,11 @@ enum class Overlap : uint8_t {
 
 // How results are written to existing memory.
 struct Forms {
-  // Derived: an operator whose results are Tensors has an out= form, and an operator on `Tensor self` with one Tensor
-  // result has the form name_; views and operators that write have neither. A loop or library operator with its own
-  // shape rule has no in-place form unless it says in_place(); the same holds for views, whose in-place form changes
-  // the geometry of the tensor.
-  bool in_place = false, out = false;
-  std::optional<bool> wants_in_place;
+  // The operator has the form name_, which writes the result to `self`; that of a view changes the geometry of the
+  // tensor. It needs `Tensor self` as the first parameter and one Tensor as the result.
+  bool in_place = false;
+  // Derived: an operator whose results are Tensors has an out= form; views and operators that write have none.
+  bool out = false;
   Overlap overlap = Overlap::in_order;
   // True if out= must have the dtype of the result; false if the result is converted. Unset: the default of the kind
   // (run/write.h).
@@ -250,11 +249,6 @@ class Operator {
   std::vector<std::string> refusals;
   Forms forms;
   Samples recipes;  // of samples()
-  // A deliberate difference from PyTorch's results, with the reason (docs/robustness.md, "Edges").
-  struct Difference {
-    std::string where, why;
-  };
-  std::vector<Difference> differences;
 
   const Operator* parent = nullptr;     // of a derived gradient operator
   mutable std::shared_ptr<void> cache;  // run/'s per-operator caches
@@ -342,10 +336,9 @@ class Definer {
   Definer& resized(std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> strides);
   Definer& exact_self(std::string called);
   Definer& bad_conversion(ErrorType type);
-  Definer& in_place();
+  Definer& in_place();  // the form name_
   template <class F>
-  Definer& in_place(F body);  // for a procedure: writes to self
-  Definer& no_in_place();
+  Definer& in_place(F body);      // for a procedure: writes to self
   Definer& non_differentiable();  // no result does
   Definer& non_differentiable(std::vector<int> results);
   Definer& undifferenced(std::string why);
@@ -353,8 +346,6 @@ class Definer {
   Definer& grad_name(GradName rule);                     // a name that depends on the call
   Definer& samples(Samples s);
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
-  // `where`: a regular expression for the beginning of a line of tests/edges, "float64 value: finite for inf".
-  Definer& differs(std::string where, std::string why);
   Definer& shape(std::function<Dims(const Call&)> rule);  // for one result, or for several equal ones
   Definer& shapes(ShapeRule rule);
   // Results with the rank of one of these arguments are channels_last in memory if that argument is.

@@ -66,7 +66,6 @@ void derive(Operator& op) {
   if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
-  op.forms.in_place = op.forms.wants_in_place.value_or(false);
   op.forms.out = (all_tensors && !op.is<View>() && !op.is<Foreign>() && !s.mutates()) || op.forms.wants_out;
 }
 
