@@ -7,6 +7,7 @@ of optimizers) are arrays: constants, or variables if a program writes them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 from . import _C
 from .program import Program
+from .serialization import replacing
 
 __all__ = ["Report", "compile"]
 
@@ -108,14 +110,6 @@ def _names(weights: Any) -> list[tuple[str, Tensor]]:
 
 def _write(folder: Path, files: list[tuple[str, str]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    complete = []
-    try:
+    with contextlib.ExitStack() as complete:  # each file is replaced when all are written
         for name, text in files:
-            beside = folder / f".{name}.{os.getpid()}"
-            complete.append((beside, folder / name))
-            beside.write_text(text)
-        for beside, path in complete:
-            os.replace(beside, path)
-    finally:
-        for beside, _ in complete:
-            beside.unlink(missing_ok=True)
+            complete.enter_context(replacing(str(folder / name), "c.compile")).write(text.encode())

@@ -12,6 +12,7 @@ A later version of the library reads every earlier format (``_UPGRADES``) and wr
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import mmap
@@ -29,6 +30,7 @@ from ..fx._bridge import without_gradient
 from ..fx.node import Node
 from ..nn.parameter import Parameter
 from ..program import _read, _Result, _written, require
+from ..serialization import replacing
 from ..utils import _pytree as pytree
 from . import graph_signature as signature
 from .dynamic_shapes import INFINITE, Dim, Symbol
@@ -485,11 +487,9 @@ def write(f: Any, parts: dict[str, Any], tensors: Tensors, extra_files: dict[str
     """Writes the JSON files ``parts``, and tensors, as an archive."""
     from .. import __version__
 
-    temporary = None
-    if isinstance(f, (str, os.PathLike)):
-        temporary = f"{os.fspath(f)}.{os.getpid()}.part"
-    try:
-        writer = _Writer(temporary or f)
+    named = isinstance(f, (str, os.PathLike))
+    with replacing(os.fspath(f), "export.save") if named else contextlib.nullcontext(f) as file:
+        writer = _Writer(file)
         writer.json("facula.json", {"format": FORMAT, "version": VERSION, "written by": str(__version__)})
         for name, part in parts.items():
             writer.json(name, part)
@@ -500,12 +500,6 @@ def write(f: Any, parts: dict[str, Any], tensors: Tensors, extra_files: dict[str
         for name, data in extra_files.items():
             writer.add(f"extra/{name}", data if isinstance(data, bytes) else str(data).encode())
         writer.zip.close()
-        if temporary:
-            os.replace(temporary, os.fspath(f))
-            temporary = None
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _bytes(storage: Any) -> Any:

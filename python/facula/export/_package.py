@@ -20,6 +20,7 @@ from typing import Any
 
 from .. import _C
 from ..program import Program
+from ..serialization import replacing
 from ._file import Tensors, _native, _Writer, save, write
 from .exported_program import ExportedProgram
 
@@ -77,13 +78,9 @@ def package(
                 raise RuntimeError(
                     f"package: this processor does not have {target}, only {', '.join(available)}"
                 )
-        temporary = f"{path}.{os.getpid()}.part"
-        try:
-            _write_package(plain, temporary, {t: _recorded(plain, folder, t, calls) for t in chosen})
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        folders = {t: _recorded(plain, folder, t, calls) for t in chosen}
+        with replacing(path, "package") as file:
+            _write_package(plain, file, folders)
 
 
 def _available() -> list[str]:
@@ -132,9 +129,9 @@ def _recorded(plain: str, folder: str, target: str, calls: list) -> str:
     return kernels
 
 
-def _write_package(plain: str, path: str, folders: dict[str, str]) -> None:
+def _write_package(plain: str, file: Any, folders: dict[str, str]) -> None:
     """Copies the records of a file and adds kernels."""
-    writer = _Writer(path)
+    writer = _Writer(file)
     with zipfile.ZipFile(plain) as source:
         for info in source.infolist():
             writer.add(info.filename, source.read(info))
