@@ -226,10 +226,7 @@ def scatter(
     if _outside("scatter", group):
         return None
     pg, root = _resolve(group), _root("scatter", group, src, group_src, 0)
-    if pg.rank() == root and not scatter_list:
-        raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-    if pg.rank() != root and scatter_list:
-        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
+    _check_list_of_root(pg, root, scatter_list, "scatter_list", "source")
     return _call(
         pg, "scatter", ([tensor], [scatter_list] if scatter_list else []), _Options(rootRank=root), async_op
     )
