@@ -597,34 +597,40 @@ def embedding_byte(weight: Any, indices: Tensor, pruned_weights: bool = False) -
     return weight.rows(indices).reshape(*indices.shape, -1)
 
 
-def embedding_bag_byte(
-    weight: Any,
-    indices: Tensor,
-    offsets: Any = None,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    pruned_weights: bool = False,
-    per_sample_weights: Any = None,
-    compressed_indices_mapping: Any = None,
-    include_last_offset: bool = False,
-) -> Tensor:
-    """Returns the sums (mode 0) or means (1) of rows of a quantised table."""
-    if pruned_weights or compressed_indices_mapping is not None:
-        raise NotImplementedError("quantized::embedding_bag_byte: pruned tables are not supported")
-    if mode not in (0, 1):
-        raise NotImplementedError(
-            f"quantized::embedding_bag_byte: mode must be 0 (sum) or 1 (mean), got {mode}"
+def _bag(rows_of: Callable[[Any, Tensor], Tensor], name: str) -> Callable:
+    """Returns the operator that sums (mode 0) or averages (1) the rows ``rows_of(table, indices)``."""
+
+    def call(
+        weight: Any,
+        indices: Tensor,
+        offsets: Any = None,
+        scale_grad_by_freq: bool = False,
+        mode: int = 0,
+        pruned_weights: bool = False,
+        per_sample_weights: Any = None,
+        compressed_indices_mapping: Any = None,
+        include_last_offset: bool = False,
+    ) -> Tensor:
+        if pruned_weights or compressed_indices_mapping is not None:
+            raise NotImplementedError(f"quantized::{name}: pruned tables are not supported")
+        if mode not in (0, 1):
+            raise NotImplementedError(f"quantized::{name}: mode must be 0 (sum) or 1 (mean), got {mode}")
+        rows = rows_of(weight, indices)
+        places = _f.arange(rows.shape[0]).reshape(indices.shape)
+        return _nn().embedding_bag(
+            places,
+            rows,
+            offsets,
+            mode="sum" if mode == 0 else "mean",
+            per_sample_weights=per_sample_weights,
+            include_last_offset=include_last_offset,
         )
-    rows = weight.rows(indices)
-    places = _f.arange(rows.shape[0]).reshape(indices.shape)
-    return _nn().embedding_bag(
-        places,
-        rows,
-        offsets,
-        mode="sum" if mode == 0 else "mean",
-        per_sample_weights=per_sample_weights,
-        include_last_offset=include_last_offset,
-    )
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+embedding_bag_byte = _bag(lambda weight, indices: weight.rows(indices), "embedding_bag_byte")
 
 
 def _row_parameters(weight: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -677,32 +683,7 @@ def embedding_bag_4bit_unpack(weight: Tensor) -> Tensor:
 
 
 def _rowwise(unpack: Callable, name: str) -> Callable:
-    def call(
-        weight: Tensor,
-        indices: Tensor,
-        offsets: Any = None,
-        scale_grad_by_freq: bool = False,
-        mode: int = 0,
-        pruned_weights: bool = False,
-        per_sample_weights: Any = None,
-        compressed_indices_mapping: Any = None,
-        include_last_offset: bool = False,
-    ) -> Tensor:
-        if pruned_weights or compressed_indices_mapping is not None:
-            raise NotImplementedError(f"quantized::{name}: pruned tables are not supported")
-        rows = unpack(weight[indices.reshape(-1)])
-        places = _f.arange(rows.shape[0]).reshape(indices.shape)
-        return _nn().embedding_bag(
-            places,
-            rows,
-            offsets,
-            mode="sum" if mode == 0 else "mean",
-            per_sample_weights=per_sample_weights,
-            include_last_offset=include_last_offset,
-        )
-
-    call.__name__ = call.__qualname__ = name
-    return call
+    return _bag(lambda weight, indices: unpack(weight[indices.reshape(-1)]), name)
 
 
 # ---- cells of recurrent layers
