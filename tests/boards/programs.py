@@ -101,10 +101,14 @@ def write(case: Case, folder: Path) -> c.Report:
     return report
 
 
+def numbers_of(program: Program) -> list[Tensor]:
+    """Returns the numbers that a program reads at each call, which are arguments in C."""
+    return [F.tensor(read(), dtype=F.float64) for read in program._readers]
+
+
 def main_text(case: Case, results: tuple[Tensor, ...]) -> str:
     inputs, names = "", []
-    numbers = [F.tensor(read(), dtype=F.float64) for read in case.program._readers]
-    for k, x in enumerate([*case.inputs, *numbers]):
+    for k, x in enumerate([*case.inputs, *numbers_of(case.program)]):
         kind = {F.float32: "float", F.float64: "double"}.get(x.dtype, "int64_t")
         suffix = "f" if kind == "float" else ""
         values = [v.hex() + suffix if isinstance(v, float) else str(v) for v in x.flatten().tolist()]

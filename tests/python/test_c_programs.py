@@ -3,6 +3,8 @@
 import ctypes
 import random
 import subprocess
+import sys
+from pathlib import Path
 
 import facula.nn.functional as nf
 import numpy as np
@@ -12,8 +14,9 @@ from facula.program import trace
 import facula as F
 from facula import c, nn
 
-STRICT = ["-std=c99", "-pedantic-errors", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-EXACT = ["-O2", "-ffp-contract=off", "-fno-strict-aliasing"]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from boards.programs import numbers_of  # noqa: E402
+from boards.targets import EXACT, STRICT  # noqa: E402
 
 
 def built(folder, *options):
@@ -39,11 +42,6 @@ def called(function, inputs, results):
     out = [np.full(tuple(r.shape), 77, dtype=r.detach().numpy().dtype) for r in results]
     assert function(*map(pointer, arrays + out)) == 0
     return out
-
-
-def numbers_of(program):
-    """The numbers that a program reads at each call, which are arguments in C."""
-    return [F.tensor(read(), dtype=F.float64) for read in program._readers]
 
 
 def compared(f, inputs, folder, tolerance=1e-5, **options):
