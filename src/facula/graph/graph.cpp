@@ -153,7 +153,8 @@ static void check_sizes(const Node& n, const op::Results& results, std::vector<S
 }
 
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
-                              std::span<const std::pair<const Value*, Tensor>> available, bool written) {
+                              std::span<const std::pair<const Value*, Tensor>> available, bool written,
+                              const NodeCall& call) {
   internal_check(inputs.size() == g.inputs.size())
       << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
   std::vector<Tensor> at(g.values().size());  // by number
@@ -182,7 +183,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
       t = v->constant.defined() ? v->constant : at[size_t(v->id)];
     });
     args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
-    auto results = op::call(*n->op, args.values());
+    auto results = call ? call(*n, args.values()) : op::call(*n->op, args.values());
     if (run_time) check_sizes(*n, results, symbols);
     for (size_t i = 0; i < n->results.size(); ++i) at[size_t(n->results[i]->id)] = results[i];
   }

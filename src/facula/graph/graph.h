@@ -13,6 +13,7 @@
 //     return %3, None  mutates input 0 = %3
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -105,11 +106,13 @@ std::string print(const Graph& g);
 Graph parse_graph(std::string_view text);
 void verify(const Graph& g);  // internal error that names the node
 
+// Calls a node's operator on these arguments, or what stands for it.
+using NodeCall = std::function<op::Results(const Node&, std::span<const op::Value>)>;
 // Calls the operators of the graph again, in the current mode (eager, or another trace). `available`: values that are
 // available already; calls that only compute these are skipped. Gives the outputs and, if `written`, after them the
-// values that are written back to inputs (mutated), in order.
+// values that are written back to inputs (mutated), in order. `call`: if not empty, is called in place of op::call.
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
                               std::span<const std::pair<const Value*, Tensor>> available = {},
-                              bool written = false);
+                              bool written = false, const NodeCall& call = {});
 
 }  // namespace facula::graph

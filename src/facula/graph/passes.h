@@ -26,7 +26,8 @@ void rematerialize(Graph& g);
 
 // trace.cpp: replaces calls that were kept whole for their gradient rule (KeepRules) by the calls of their bodies.
 // `shapes`: the graph's, or a copy of them.
-Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes);
+// `call`: as of interpret().
+Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes, const NodeCall& call = {});
 
 // joint.cpp: the forward computation and its gradient in one graph. Inputs: the graph's, then one tangent per
 // differentiable output. Outputs: the graph's, then one gradient per input in `wrt` (null if it has none).

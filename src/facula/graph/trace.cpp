@@ -251,12 +251,12 @@ void write_back(const Graph& g, std::span<const Tensor> inputs, std::span<const 
     inputs[size_t(g.mutated[k].first)].impl()->traced = value_of(written[k]);
 }
 
-Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes) {
+Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes, const NodeCall& call) {
   std::vector<InputSpec> specs;
   for (auto* v : g.inputs) specs.push_back(spec_of(v->tensor));
   auto calls = [&](std::span<const Tensor> arguments) {
     KeepRules off(KeepRules::none);
-    auto outputs = interpret(g, arguments, {}, true);
+    auto outputs = interpret(g, arguments, {}, true, call);
     std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(g.mutated.size()), outputs.end());
     outputs.resize(g.outputs.size());
     write_back(g, arguments, written, outputs);
