@@ -7,7 +7,6 @@
 #include "facula/op/geometry.h"
 #include "facula/op/operator.h"
 #include "facula/run/arena.h"
-#include "facula/schedule/schedule.h"
 
 namespace facula::embed {
 namespace {
@@ -42,12 +41,7 @@ class Lowering {
     g.name = program.name();
     g.number();
     out_.arguments = g.graph.inputs.size() - program.captured().size();
-    out_.steps = schedule::fuse(g.graph, schedule::Between::exact);
-    for (auto& step : out_.steps) {
-      if (step.kind != Step::Kind::kernel) continue;
-      step.each_element_alone = run::treats_each_element_alone(step.group);
-      step.analysed = schedule::analysed(step.group);
-    }
+    out_.steps = run::steps_of(g.graph);
     out_.plan = run::make_plan_to_print(g, out_.steps);
     out_.places.resize(g.graph.values().size());
   }

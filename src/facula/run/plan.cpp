@@ -120,6 +120,16 @@ bool treats_each_element_alone(const schedule::Group& g) {
   return alone;
 }
 
+std::vector<Step> steps_of(const graph::Graph& g) {
+  auto steps = schedule::fuse(g, schedule::Between::exact);
+  for (auto& step : steps) {
+    if (step.kind != Step::Kind::kernel) continue;
+    step.each_element_alone = treats_each_element_alone(step.group);
+    step.analysed = schedule::analysed(step.group);
+  }
+  return steps;
+}
+
 namespace {
 
 const bool indexed = (schedule::set_nest_index(&codegen::shipped_nests), true);

@@ -48,12 +48,7 @@ struct Program::State : NumberedGraph {
   // Fused when the first plan is made that is not on the disk.
   const std::vector<Step>& steps() {
     if (auto* fused = fused_.load(std::memory_order_acquire)) return *fused;
-    auto steps = schedule::fuse(graph, schedule::Between::exact);
-    for (auto& step : steps) {
-      if (step.kind != Step::Kind::kernel) continue;
-      step.each_element_alone = treats_each_element_alone(step.group);
-      step.analysed = schedule::analysed(step.group);
-    }
+    auto steps = steps_of(graph);
     std::lock_guard lock(mutex);
     if (!fused_.load(std::memory_order_relaxed)) {
       steps_ = std::move(steps);
