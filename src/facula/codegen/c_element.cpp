@@ -26,6 +26,14 @@ const char* c_memory_type(DType d) {
   }
 }
 
+std::string c_hexadecimal(double v) {
+  char text[48];
+  auto end = std::to_chars(text, text + sizeof text, std::fabs(v), std::chars_format::hex).ptr;
+  std::string digits(text, end);
+  if (digits.find('p') == std::string::npos) digits += "p0";
+  return (std::signbit(v) ? "-0x" : "0x") + digits;
+}
+
 namespace {
 
 template <class T>
@@ -33,11 +41,7 @@ std::string text_of(T v) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(v)) return "NAN";
     if (std::isinf(v)) return v < 0 ? "-INFINITY" : "INFINITY";
-    char text[48];
-    auto end = std::to_chars(text, text + sizeof text, std::fabs(v), std::chars_format::hex).ptr;
-    std::string digits(text, end);
-    if (digits.find('p') == std::string::npos) digits += "p0";
-    return (std::signbit(v) ? "-0x" : "0x") + digits + (sizeof(T) == 4 ? "f" : "");
+    return c_hexadecimal(double(v)) + (sizeof(T) == 4 ? "f" : "");
   } else if constexpr (std::is_signed_v<T>) {
     if (v == INT64_MIN) return "INT64_MIN";
     return sizeof(T) == 8 ? "INT64_C(" + std::to_string(v) + ")" : std::to_string(v);

@@ -9,6 +9,7 @@ namespace facula::codegen {
 
 // The type of an element; complex numbers are pairs, 16-bit and 8-bit floating-point numbers are unsigned integers.
 const char* c_memory_type(DType d);
+std::string c_hexadecimal(double v);  // of a finite number, without a suffix
 // `bytes`: the elements in order. Needs <math.h> if an element is infinite or NaN.
 std::string c_elements(DType d, std::string_view bytes);
 

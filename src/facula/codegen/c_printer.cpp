@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -32,10 +31,7 @@ std::string number(double v, DType d) {
   if (v != v) return is_float32(d) ? "facula_nan_f32" : "facula_nan_f64";
   if (std::isinf(v))
     return (v < 0 ? "-facula_inf_f" : "facula_inf_f") + std::string(is_float32(d) ? "32" : "64");
-  char text[40];
-  auto end = std::to_chars(text, text + sizeof text, std::fabs(v), std::chars_format::hex).ptr;
-  return (std::signbit(v) ? "-0x" : "0x") + std::string(text, end) +
-         (std::string(text, end).find('p') == std::string::npos ? "p0" : "") + suffix;
+  return c_hexadecimal(v) + suffix;
 }
 std::string number(int64_t v) {
   if (v == INT64_MIN) return "INT64_MIN";
@@ -89,22 +85,8 @@ const char* libm(Fn f) {
 }
 
 const char* type_name(DType d) {
-  switch (d) {
-    case DType::Bool:
-    case DType::UInt8: return "uint8_t";
-    case DType::Int8: return "int8_t";
-    case DType::Int16: return "int16_t";
-    case DType::Int32: return "int32_t";
-    case DType::Int64: return "int64_t";
-    case DType::UInt16: return "uint16_t";
-    case DType::UInt32: return "uint32_t";
-    case DType::UInt64: return "uint64_t";
-    case DType::Float32: return "float";
-    case DType::Float64: return "double";
-    default: break;
-  }
-  internal_check(false) << "C: " << d << " stands in memory only";
-  return "";
+  internal_check(compute_type(d) == d && !is_complex(d)) << "C: " << d << " stands in memory only";
+  return c_memory_type(d);
 }
 
 // True if the text of f(x, y) mentions an operand more than once.
