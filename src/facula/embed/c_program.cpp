@@ -153,12 +153,8 @@ class EntryPrinter {
 
   std::string prototype() const {
     std::string text = "int " + model_ + "_" + entry_.name + "(", comma;
-    for (size_t i = 0; i < program_.arguments; ++i, comma = ", ")
-      text += comma + (is_written(int(i)) ? "" : "const ") + codegen::c_memory_type(input(int(i)).dtype()) +
-              "* " + argument(int(i));
-    for (size_t k = 0; k < program_.graph.outputs.size(); ++k) {
-      if (program_.graph.outputs[k] < 0) continue;
-      text += comma + codegen::c_memory_type(result(int(k)).dtype()) + "* result" + std::to_string(k);
+    for (auto& p : parameters()) {
+      text += comma + p.type + " " + p.name;
       comma = ", ";
     }
     return text + (comma.empty() ? "void)" : ")");
@@ -166,13 +162,8 @@ class EntryPrinter {
   // One line for each argument and result: its shape.
   std::string comment() const {
     std::string text;
-    for (size_t i = 0; i < program_.arguments; ++i)
-      text += "   " + argument(int(i)) + ": " + shape_of(input(int(i)).sizes(), input(int(i)).dtype()) +
-              (is_written(int(i)) ? ", which the function writes\n" : "\n");
-    for (size_t k = 0; k < program_.graph.outputs.size(); ++k)
-      if (program_.graph.outputs[k] >= 0)
-        text += "   result" + std::to_string(k) + ": " +
-                shape_of(result(int(k)).sizes(), result(int(k)).dtype()) + "\n";
+    for (auto& p : parameters())
+      text += "   " + p.name + ": " + shape_of(p.tensor.sizes(), p.tensor.dtype()) + p.remark + "\n";
     return text;
   }
   std::string function() {
@@ -181,7 +172,7 @@ class EntryPrinter {
     for (auto& c : program_.copies) body += copy(c);
     std::string text = prototype() + " {\n";
     for (auto& p : parameters())
-      if (!mentions(body, p)) text += "  (void)" + p + ";\n";
+      if (!mentions(body, p.name)) text += "  (void)" + p.name + ";\n";
     if (!checks_) return text + body + "  return 0;\n}\n";
     return text + "  struct facula_status status = {0, 0, 0};\n" + body + "  return (int)status.failed;\n}\n";
   }
@@ -197,11 +188,21 @@ class EntryPrinter {
     return named ? entry_.arguments[size_t(i)] : "input" + std::to_string(i);
   }
 
-  std::vector<std::string> parameters() const {
-    std::vector<std::string> all;
-    for (size_t i = 0; i < program_.arguments; ++i) all.push_back(argument(int(i)));
-    for (size_t k = 0; k < program_.graph.outputs.size(); ++k)
-      if (program_.graph.outputs[k] >= 0) all.push_back("result" + std::to_string(k));
+  // The arguments and the results of the C function.
+  struct Parameter {
+    std::string type, name, remark;
+    const Tensor& tensor;
+  };
+  std::vector<Parameter> parameters() const {
+    std::vector<Parameter> all;
+    auto add = [&](const Tensor& t, bool written, std::string name, const char* remark) {
+      std::string type = (written ? "" : "const ") + std::string(codegen::c_memory_type(t.dtype())) + "*";
+      all.push_back({std::move(type), std::move(name), remark, t});
+    };
+    for (int i = 0; i < int(program_.arguments); ++i)
+      add(input(i), is_written(i), argument(i), is_written(i) ? ", which the function writes" : "");
+    for (int k = 0; k < int(program_.graph.outputs.size()); ++k)
+      if (program_.graph.outputs[size_t(k)] >= 0) add(result(k), true, "result" + std::to_string(k), "");
     return all;
   }
 
@@ -212,7 +213,7 @@ class EntryPrinter {
     std::string text;
     for (auto& l : kernels.launches) {
       loop::Nest nest = l.nest->nest();
-      nest.index_bits = narrow_ ? 32 : nest.index_bits;
+      nest.index_bits = 32;  // check_size
       auto& f = kernels_.function(nest, l.params);
       checks_ |= f.checks;
       std::string arguments;
@@ -278,7 +279,6 @@ class EntryPrinter {
     return text + "  }\n";
   }
 
-  static constexpr bool narrow_ = true;
   const std::string& model_;
   const Entry& entry_;
   const Lowered& program_;
