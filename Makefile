@@ -97,6 +97,10 @@ edges: package ## compare calls with special values; results in $(BUILD)/edges.m
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report $(BUILD)/edges.md $(ARGS)
 
+quantize: package ## compare quantised operators and models, and the accuracy of a network; results in $(BUILD)/quantize.md
+	@setup/peer.sh
+	$(TEST_RUN) $(RUN) tests/quantize/run.py --report $(BUILD)/quantize.md $(ARGS)
+
 zoo: package ## run published models unmodified; results in docs/zoo.md (ARGS="--only 'timm res'", ARGS=--missing)
 	@setup/peer.sh
 	@setup/folder.sh zoo
@@ -164,6 +168,15 @@ fuzz: setup ## install clang, build and run the fuzz targets (SECONDS_EACH=60)
 	    -DFACULA_PYTHON=OFF -DCMAKE_CXX_COMPILER=clang++-19 -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
 	@cmake --build $(FUZZED) --parallel $(JOBS) --target fuzzers
 	tests/fuzz/run.sh $(FUZZED) $(SECONDS_EACH)
+
+##@ Boards and phones
+mobile: package ## compile programs to C for phones, and run them under an emulator
+	@setup/mobile.sh
+	$(TEST_RUN) $(RUN) tests/boards/run.py --group mobile $(ARGS)
+
+tiny: package ## the same for microcontrollers (2.4 GB of compilers and emulators)
+	@setup/tiny.sh
+	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)
 
 ##@ Documentation and types
 # The reference is written from the catalog and the built registry; a broken link or docstring is an error.

@@ -7,7 +7,7 @@ file(STRINGS ${FACULA_SOURCES}/rooms.txt FACULA_ROOMS REGEX "^[a-z_]+$")
 set(FACULA_GENERATED ${PROJECT_BINARY_DIR}/generated)
 file(CONFIGURE OUTPUT ${FACULA_GENERATED}/facula/version.h CONTENT
      "// The version of this build.\n#pragma once\n#define FACULA_VERSION \"${PROJECT_VERSION}\"\n")
-file(GLOB catalog_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/catalog/*.cpp)
+file(GLOB catalog_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/catalog/*.cpp ${FACULA_SOURCES}/catalog/*.h)
 set(generate ${FACULA_SOURCES}/op/generate.py)
 set(generated_files ${FACULA_GENERATED}/facula/ops.h ${FACULA_GENERATED}/facula/ops.cpp
                     ${FACULA_GENERATED}/facula/families.h ${FACULA_GENERATED}/facula/schemas.h

@@ -6,7 +6,7 @@ set(special_sources ${FACULA_SOURCES}/loop/special_functions.py ${FACULA_SOURCES
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${special_sources})
 execute_process(COMMAND ${Python_EXECUTABLE} ${FACULA_SOURCES}/loop/special_functions.py ${FACULA_GENERATED} COMMAND_ERROR_IS_FATAL ANY)
 
-set(c_printer ${FACULA_SOURCES}/codegen/c_printer.cpp ${FACULA_SOURCES}/codegen/c99.cpp)
+set(c_printer ${FACULA_SOURCES}/codegen/c_printer.cpp ${FACULA_SOURCES}/codegen/c_element.cpp ${FACULA_SOURCES}/codegen/c99.cpp)
 add_executable(facula_special_elementary ${PROJECT_SOURCE_DIR}/cmake/special_elementary.cpp ${c_printer})
 facula_room_usage(facula_special_elementary)
 foreach(room base profile sym tensor loop)

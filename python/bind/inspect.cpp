@@ -65,17 +65,12 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
         checked(
             PyList_Append((is_limited(DType(k)) ? limited : dtypes).get(), checked(wrap(DType(k))).get()));
     for (int k : o.non_differentiable) checked(PyList_Append(fixed.get(), checked(PyLong_FromLong(k)).get()));
-    PyRef differences = checked(PyList_New(0));
-    for (auto& d : o.differences)
-      checked(PyList_Append(differences.get(),
-                            checked(Py_BuildValue("(ss)", d.where.c_str(), d.why.c_str())).get()));
     std::string rule = rule_of(o);
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:s,s:s,s:O,s:O,s:s}", "samples", samples.get(), "differences",
-                         differences.get(), "dtypes", dtypes.get(), "limited_dtypes", limited.get(),
-                         "differentiable", o.differentiable ? Py_True : Py_False, "gradient",
-                         o.vjp ? "rule" : "derived", "rule", rule.c_str(), "non_differentiable", fixed.get(),
-                         "random", o.effects.draws ? Py_True : Py_False, "undifferenced",
-                         o.undifferenced.c_str());
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:s,s:s,s:O,s:O,s:s}", "samples", samples.get(), "dtypes",
+                         dtypes.get(), "limited_dtypes", limited.get(), "differentiable",
+                         o.differentiable ? Py_True : Py_False, "gradient", o.vjp ? "rule" : "derived",
+                         "rule", rule.c_str(), "non_differentiable", fixed.get(), "random",
+                         o.effects.draws ? Py_True : Py_False, "undifferenced", o.undifferenced.c_str());
   });
 }
 

@@ -8,6 +8,7 @@
 // checks that nobody has put another __call__ there.
 //
 // Errors of the modules of `nn` name the class, those of functions that they call the function.
+#include "capture/guards.h"
 #include "override.h"
 #include "tensor.h"
 
@@ -254,6 +255,13 @@ PyMethodDef functions[] = {{"set_global_hooks", set_global_hooks, METH_O,
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+bool capture::is_module(PyObject* o) { return PyObject_TypeCheck(o, ModuleType); }
+bool capture::calls_forward_directly(PyObject* o) {
+  PyObject* dict = dict_of(o);
+  return _PyType_Lookup(Py_TYPE(o), names::__call__) == inherited_call && !global_hooks &&
+         !(dict && has_hooks(dict));
+}
 
 void add_module_base(PyObject* module) {
   ModuleType = add_type(module, &spec);

@@ -33,6 +33,7 @@
 //                    default_generator; manual_seed(n)
 //   looking inside   inspect_operator, inspect_meta, inspect_interpret: inspect.cpp
 //   programs         trace(function, tensors, name, dynamic) -> Program with run, text, captured, steps: program.cpp
+//   boards           c_program(name, entries, names) -> C99 files: embed.cpp
 //   checkpoints      check_pickle(data, where)
 //   naming           set_package_name(name): what objects show and messages advise begins with it
 //   machine          get_num_threads(), set_num_threads(n), memory_stats() -> dict, reset_peak_memory(), settings() ->
@@ -40,6 +41,8 @@
 //                    record_kernels_to(folder)
 //   profiler         profile_start(shapes, memory, stacks), profile_stop(session), profile_enter(name), profile_leave(id),
 //                    profile_enabled(): profile.cpp
+#include "capture/compiled.h"
+#include "distributed.h"
 #include "facula/catalog/catalog.h"
 #include "facula/codegen/background.h"
 #include "python.h"
@@ -84,10 +87,13 @@ PyObject* start(PyObject*) {
     add_operators(module);
     add_inspect(module);
     add_program(module);
+    add_embed(module);
     add_vmap(module);
     add_library(module);
     add_extend(module);
     add_torch_dispatch(module);
+    add_distributed(module);
+    capture::add_capture(module);
     Py_AtExit(facula::codegen::end_background);
     return made.detach();
   });

@@ -5,6 +5,7 @@
 #include "facula/io/program.h"
 #include "facula/op/call.h"
 #include "facula/run/traced.h"
+#include "graph.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -199,8 +200,15 @@ PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
 
 }  // namespace
 
+run::Traced& traced_of(PyObject* o) {
+  type_check(Py_TYPE(o) == ProgramType, "program") << "expected a Program, got " << Py_TYPE(o)->tp_name;
+  return traced(o);
+}
+PyObject* wrap_program(Program p) { return wrap(std::move(p)); }
+
 void add_program(PyObject* module) {
   ProgramType = add_type(module, &program_spec);
+  add_graph(module);
   add_functions(module, functions);
 }
 

@@ -207,6 +207,7 @@ void add_operators(PyObject* module);       // trampoline.cpp
 void add_profile(PyObject* module);         // profile.cpp
 void add_inspect(PyObject* module);         // inspect.cpp
 void add_program(PyObject* module);         // program.cpp
+void add_embed(PyObject* module);           // embed.cpp
 void add_vmap(PyObject* module);            // vmap.cpp
 void add_library(PyObject* module);         // library.cpp
 void add_extend(PyObject* module);          // extend.cpp

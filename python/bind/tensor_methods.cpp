@@ -672,6 +672,11 @@ PyObject* get_dict(PyObject* self, void*) {
   if (d && !PyObject_GC_IsTracked(self)) PyObject_GC_Track(self);
   return d;
 }
+int set_dict(PyObject* self, PyObject* dict, void*) {
+  int rc = PyObject_GenericSetDict(self, dict, nullptr);
+  if (!rc && !PyObject_GC_IsTracked(self)) PyObject_GC_Track(self);
+  return rc;
+}
 
 }  // namespace
 
@@ -770,7 +775,7 @@ PyGetSetDef tensor_getset[] = {
     {"is_mkldnn", get_false, nullptr, nullptr, nullptr},
     {"is_nested", get_false, nullptr, nullptr, nullptr},
     {"is_mps", get_false, nullptr, nullptr, nullptr},
-    {"__dict__", get_dict, nullptr, nullptr, nullptr},
+    {"__dict__", get_dict, set_dict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 void add_tensor_functions(PyObject* module) {

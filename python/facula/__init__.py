@@ -142,8 +142,8 @@ _SUBMODULES = frozenset(
     """
     _dynamo _higher_order_ops _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed
     distributions export func functional futures fx hub jit library masked monitor mps multiprocessing
-    nested nn onnx optim overrides package profiler program quasirandom random return_types safetensors
-    serialization signal sparse storage testing torch_version types utils version xpu
+    nested nn onnx optim overrides package profiler program quantization quasirandom random
+    return_types safetensors serialization signal sparse storage testing torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -174,7 +174,7 @@ _ELSEWHERE = {
         "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
         "_torch_names": """
             autocast_decrement_nesting autocast_increment_nesting batch_norm
-            binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss dequantize
+            binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss
             detach_ fork frobenius_norm get_autocast_gpu_dtype
             get_device get_device_module get_num_interop_threads
             has_lapack has_mkl has_openmp has_spectral hinge_embedding_loss init_num_threads
@@ -202,6 +202,12 @@ _ELSEWHERE = {
         "_qscheme": """
             per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
             per_tensor_symmetric qscheme
+        """,
+        "_quantized": """
+            _choose_qparams_per_tensor _empty_affine_quantized _empty_per_channel_affine_quantized
+            _make_per_channel_quantized_tensor _make_per_tensor_quantized_tensor dequantize int_repr
+            q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
+            quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic
         """,
         "nn._scaled": "_scaled_mm_v2",
         "sparse": "dsmm smm sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor "

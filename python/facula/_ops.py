@@ -269,6 +269,12 @@ class _OpNamespace(ModuleType):
         if not operators and self._ns == "aten" and name in OPERATORS:
             refused = self.__dict__[name] = RefusedOperator(f"aten.{name}")
             return refused
+        if not operators and self._ns == "quantized":
+            from ._quantized_ops import find
+
+            if (function := find(name)) is not None:
+                setattr(self, name, function)
+                return function
         if not operators:
             raise AttributeError(f"'_OpNamespace' '{self._ns}' object has no attribute '{name}'")
         packet = OpOverloadPacket(self._ns, name, operators, in_place)
@@ -301,6 +307,41 @@ class _Ops(ModuleType):
 
 
 ops = _Ops()
+
+
+class SizeOperator:
+    """An operator that returns a size of a tensor instead of a tensor: ``facula.ops.aten.sym_size.int``."""
+
+    namespace, _overloadname = "aten", "int"
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._opname, self._function = name, function
+        self.__name__ = f"{name}.{self._overloadname}"
+        self.__module__ = f"{__name__}.{self.namespace}"
+        self.__qualname__ = str(self)
+        setattr(self, self._overloadname, self)  # the only overload
+
+    def __call__(self, /, *args: Any) -> Any:
+        return self._function(*args)
+
+    def name(self) -> str:
+        return f"{self.namespace}::{self._opname}.{self._overloadname}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self._opname}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+
+    def __reduce__(self) -> tuple:
+        return _operator, (self.namespace, self._opname, self._overloadname)
+
+    def __deepcopy__(self, memo: Any) -> SizeOperator:
+        return self
+
+
+ops.aten.sym_size = SizeOperator("sym_size", _C.Tensor.size)
+ops.aten.sym_stride = SizeOperator("sym_stride", _C.Tensor.stride)
 
 
 def _announce(operators: list[str]) -> None:

@@ -12,7 +12,7 @@ import pickle
 import reprlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -21,17 +21,17 @@ from ._namespace import renamed
 from ._native import complete as complete_native
 from ._tensor import _rebuild_from_type_v2
 from ._utils import UnpicklingError
-from .storage import LEGACY, TypedStorage, UntypedStorage
+from .storage import LEGACY, QuantizedStorage, TypedStorage, UntypedStorage, quantized_storages
 
 Tensor = _C.Tensor
 
-_STORAGE_OF = {d: name for name, d in LEGACY.items()}
+_STORAGE_OF = {d: name for name, d in (*LEGACY.items(), *quantized_storages().items())}
 
 
 class StorageType:
     """A storage class in a pickle that is being read."""
 
-    def __init__(self, dtype: Any, made: type) -> None:
+    def __init__(self, dtype: Any, made: Callable) -> None:
         self.dtype, self.made = dtype, made
 
 
@@ -124,6 +124,8 @@ def bytes_of(storage: TypedStorage | UntypedStorage) -> memoryview:
 @cache
 def _allowed() -> dict[tuple[str, str], Any]:
     """Returns the objects that any file may refer to, by PyTorch's names."""
+    from . import _qscheme, _types
+    from ._quantized import INTEGERS
     from .nn.parameter import Parameter
 
     table: dict[tuple[str, str], Any] = {
@@ -147,6 +149,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
         "tensor_v2",
         "tensor_v3",
         "sparse_tensor",
+        "qtensor",
         "meta_tensor_no_storage",
         "parameter",
         "parameter_with_state",
@@ -154,6 +157,14 @@ def _allowed() -> dict[tuple[str, str], Any]:
         table["torch._utils", f"_rebuild_{rebuild}"] = getattr(_utils, f"_rebuild_{rebuild}")
     for name, dtype in LEGACY.items():
         table["torch", name] = StorageType(dtype, TypedStorage)
+    for name, dtype in quantized_storages().items():
+        storage = partial(QuantizedStorage, dtype=dtype)
+        table["torch", name] = StorageType(INTEGERS[dtype].dtype, storage)
+    for name in vars(_qscheme):
+        if isinstance(getattr(_qscheme, name), _qscheme.qscheme):
+            table["torch", name] = getattr(_qscheme, name)
+    for name in ("qint8", "quint8", "qint32", "quint4x2"):
+        table["torch", name] = getattr(_types, name)
     table["torch.storage", "UntypedStorage"] = StorageType(_C.uint8, UntypedStorage)
     for name, value in vars(_C).items():
         if type(value) is _C.dtype:

@@ -376,9 +376,15 @@ def dense_dim(self: Tensor) -> int:
     return self.dim() - sparse_dim(self)
 
 
-def dequantize(self: Tensor) -> Tensor:
-    """Converts to float32: no tensor is quantised."""
-    return self.to(_C.float32)
+def _of_quantized(name: str) -> Callable:
+    """Returns a method that only quantised tensors support."""
+
+    def method(self: Tensor) -> Any:
+        from . import _quantized
+
+        return getattr(_quantized, name)(self)
+
+    return method
 
 
 def record_stream(self: Tensor, s: Any) -> None:
@@ -523,7 +529,6 @@ for _g in (
     _nnz,
     sparse_dim,
     dense_dim,
-    dequantize,
     record_stream,
     xpu,
     ipu,
@@ -539,6 +544,11 @@ for _n, _instead in (
     ("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("solve", "linalg.solve"), ("lstsq", "linalg.lstsq")
 ):  # fmt: skip
     _add(_n, _removed(_n, _instead))
+for _n in (
+    "dequantize", "int_repr", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points",
+    "q_scale", "q_zero_point", "qscheme",
+):  # fmt: skip
+    _add(_n, _of_quantized(_n))
 for _n in ("sparse_resize_", "sparse_resize_and_clear_"):
     _add(_n, _of_sparse(_n))
 _add("is_distributed", lambda self: False)

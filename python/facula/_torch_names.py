@@ -21,7 +21,6 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "cosine_embedding_loss",
     "ctc_loss",
-    "dequantize",
     "detach_",
     "fork",
     "frobenius_norm",
@@ -279,13 +278,6 @@ def detach_(input: Tensor) -> Tensor:
     return input.detach_()
 
 
-def dequantize(input: Any) -> Any:
-    """Returns the tensor, or the list of tensors, as float32: no tensor is quantised here."""
-    if isinstance(input, Tensor):
-        return input.to(_C.float32)
-    return [t.to(_C.float32) for t in input]
-
-
 # ---- numbers that may be symbolic in PyTorch's tracer; here they are plain numbers
 
 
@@ -448,5 +440,5 @@ def wait(future: Any) -> Any:
 
 _namespace.overridable(
     globals(),
-    lambda f: _namespace.of_tensors(f) or f.__name__.startswith("sym_") or f.__name__ == "dequantize",
+    lambda f: _namespace.of_tensors(f) or f.__name__.startswith("sym_"),
 )

@@ -6,6 +6,8 @@ No object is an instance of TorchScript's types or of symbolic numbers other tha
 
 from __future__ import annotations
 
+from . import _C
+
 
 def _public(kind: type) -> type:
     """The class, which shows the package as its home."""
@@ -63,16 +65,17 @@ TupleType = _type_of_script("TupleType")
 
 
 class _QuantizedDtype:
-    """A dtype of quantized tensors, which do not exist here; programs compare it and use it as a key."""
+    """A dtype of quantised tensors (_quantized.py)."""
 
     is_floating_point = is_complex = False
     is_signed = True
+    __module__ = __package__  # checkpoints refer to the dtypes by it
 
     def __init__(self, name: str, itemsize: int) -> None:
         self._name, self.itemsize = name, itemsize
 
     def __repr__(self) -> str:
-        return f"torch.{self._name}"
+        return f"{_C.package_name()}.{self._name}"
 
     def __reduce__(self) -> str:
         return self._name

@@ -92,7 +92,6 @@ _NAMES: dict[str, dict[str, str]] = {
         """,
         "distributed.pipelining.microbatch": "TensorChunkSpec",
         "distributed.utils": "_sync_module_states",
-        "_C._distributed_c10d": "Reducer",
         "_C._distributed_rpc": "PyRRef",
         "numa": "",
         "numa.binding": "AffinityMode NumaOptions",

@@ -14,7 +14,7 @@ from typing import Any
 from . import _C
 from ._shared import reach
 from ._tensor import _rebuild_from_type_v2
-from .storage import LEGACY, TypedStorage, UntypedStorage
+from .storage import LEGACY, QuantizedStorage, TypedStorage, UntypedStorage
 
 Tensor = _C.Tensor
 
@@ -76,6 +76,36 @@ def _rebuild_tensor_v3(
 
 
 _rebuild_tensor = _rebuild_tensor_v2  # PyTorch 0.3 wrote only storage, offset and sizes
+
+
+def _rebuild_qtensor(
+    storage: Any,
+    offset: int,
+    size: tuple,
+    stride: tuple,
+    quantizer: tuple,
+    requires_grad: bool,
+    hooks: Any = None,
+) -> Tensor:
+    """Returns a quantised tensor over a storage. Raises UnpicklingError if its parameters do not fit."""
+    from . import _quantized
+
+    if not isinstance(storage, QuantizedStorage) or not isinstance(quantizer, tuple) or len(quantizer) < 3:
+        raise UnpicklingError(
+            f"load: a quantized tensor of {reprlib.repr(storage)} and {reprlib.repr(quantizer)}"
+        )
+    dtype = storage.dtype
+    if dtype is _quantized.quint4x2:
+        packed = _rebuild_tensor_v2(storage, 0, ((math.prod(size) + 1) // 2,), (1,))
+        integers = _quantized.unpacked4(packed.reshape(1, -1), math.prod(size)).reshape(size)
+    else:
+        integers = _rebuild_tensor_v2(storage, offset, size, stride)
+    try:
+        return _quantized.rebuilt(integers, dtype, size, quantizer)
+    except (RuntimeError, TypeError, ValueError, AttributeError) as e:
+        raise UnpicklingError(
+            f"load: a quantized tensor with the parameters {reprlib.repr(quantizer)}: {e}"
+        ) from e
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any = None) -> Tensor:

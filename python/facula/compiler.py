@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
+import copy
+import functools
+import sys
+import types
+import weakref
 from typing import Any
 
+from . import _C
 from .nn.modules.module import Module
 
 
@@ -23,6 +28,23 @@ class OptimizedModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__.get("_run", self._orig_mod)(*args, **kwargs)
+
+    def _prepare(self) -> None:
+        fullgraph, disabled = self.__dict__["_options"]
+        model = self._orig_mod
+        run = CompiledFunction(_caller(model), type(model).__name__, fullgraph)
+        run.enabled = not disabled
+        self.__dict__["_run"] = run
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        made = type(self)(copy.deepcopy(self._orig_mod, memo))
+        made._restore(self.__dict__.get("_options"))
+        return made
+
+    def _restore(self, options: Any) -> None:
+        if options is not None:
+            self.__dict__["_options"] = options
+            self._prepare()
 
     @property
     def training(self) -> bool:
@@ -55,19 +77,57 @@ class OptimizedModule(Module):
         return sorted({*super().__dir__(), *dir(self._orig_mod)})
 
     def __reduce__(self) -> Any:
-        return type(self), (self._orig_mod,)
+        options = self.__dict__.get("_options")
+        return (type(self), (self._orig_mod,)) if options is None else (_captured, (self._orig_mod, *options))
 
 
-def compile(model: Any = None, *, backend: Any = None, options: Any = None, **others: Any) -> Any:
-    """Returns the function itself, or the module as an ``OptimizedModule``, with a warning: every
-    operator is already compiled in eager mode, but operators of a program are not fused with each other
-    yet. Also a decorator, with or without options.
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_BACKENDS = ("facula", "inductor", "eager", "aot_eager")
+_OPTIONS: frozenset[str] = frozenset()  # options of our own backend: none yet
 
-    A ``backend`` that is a function receives the calls of the program as graphs, ``backend(graph_module,
-    inputs)``, and returns functions that run in their place: see :mod:`facula._dynamo.capture`.
 
-    >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
-    tensor([0., 2.])
+def _backend_of(backend: Any) -> Any:
+    """Returns a backend that is a function, or a known name. Raises RuntimeError for others."""
+    if backend is None:
+        backend = get_default_backend()
+    if isinstance(backend, str) and backend in _registered:
+        return _registered[backend]
+    if callable(backend) or backend in _BACKENDS:
+        return backend
+    known = ", ".join(sorted({*_BACKENDS, *_registered}))
+    raise RuntimeError(f"compile: there is no backend {backend!r}; there are {known}, and functions")
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: Any = None,
+    disable: bool = False,
+) -> Any:
+    """Returns a function that runs ``model`` as captured programs, or a module as an ``OptimizedModule``.
+    Also a decorator, with or without options.
+
+    The first call is interpreted: operators are recorded in a program, reads of objects from outside
+    become guards, writes to them a journal. Later calls check the guards, run the program and repeat the
+    writes. If a guard fails the call is captured again; ``FACULA_LOG=recompiles`` tells why. What cannot
+    be recorded (``print``, a branch on elements, a call of opaque C code) divides the program:
+    ``FACULA_LOG=breaks`` shows where, and ``fullgraph=True`` makes it an error.
+
+    backend: "facula" (also "inductor"); "eager" and "aot_eager" run the function itself. A function
+        receives the calls of the program as graphs, ``backend(graph_module, inputs)``, and returns
+        functions that run in their place: see :mod:`facula._dynamo.capture`.
+    mode: "default", "reduce-overhead", "max-autotune", which are the same here.
+    dynamic: accepted; sizes are fixed, and another size is captured again.
+
+    >>> @facula.compile
+    ... def f(x):
+    ...     return (x * 2 + 1).relu()
+    >>> f(facula.tensor([-1.0, 2.0]))
+    tensor([0., 5.])
     >>> def backend(graph_module, inputs):
     ...     print([n.name for n in graph_module.graph.nodes])
     ...     return graph_module.forward
@@ -75,26 +135,79 @@ def compile(model: Any = None, *, backend: Any = None, options: Any = None, **ot
     ['l_x_', 'sin', 'add', 'output']
     tensor([1., 1.])
     """
-    if model is not None and not callable(model):
-        raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
-    if backend is None and callable(get_default_backend()):
-        backend = get_default_backend()
-    if callable(backend):
-        if model is None:
-            return lambda f: compile(f, backend=backend, options=options)
-        return _with_backend(model, backend, options)
-    warnings.warn(
-        "compile: operators are compiled one by one, and not yet fused over a program: it runs as in eager",
-        stacklevel=2,
-    )
+    backend = _backend_of(backend)
+    if mode is not None and mode not in _MODES:
+        raise RuntimeError(f"compile: there is no mode {mode!r}; there are {', '.join(_MODES)}")
+    if mode is not None and options is not None:
+        raise RuntimeError("compile: mode and options cannot be given together")
+    if not callable(backend) and options:
+        unknown = sorted(set(options) - _OPTIONS)
+        if unknown:
+            raise RuntimeError(f"compile: there is no option {unknown[0]!r}; the backend {backend} has none")
     if model is None:
-        return lambda f: OptimizedModule(f) if isinstance(f, Module) else f
-    return OptimizedModule(model) if isinstance(model, Module) else model
+        return lambda f: compile(f, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode,
+                                 options=options, disable=disable)  # fmt: skip
+    if not callable(model):
+        raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
+    if callable(backend):
+        return _with_backend(model, backend, options)
+    return _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
+
+
+class CompiledFunction(_C.Compiled):
+    """A function that :func:`compile` returned."""
+
+    def __new__(cls, function: Any, name: str, fullgraph: bool = False) -> Any:
+        self = super().__new__(cls, function, name, fullgraph)
+        _compiled.add(self)
+        return self
+
+    def __reduce__(self) -> Any:
+        original = self.__dict__["_torchdynamo_orig_callable"]
+        found: Any = sys.modules.get(getattr(original, "__module__", ""))
+        for part in getattr(original, "__qualname__", "").split("."):
+            found = getattr(found, part, None)
+        if found is self:  # a decorated function is found by its name
+            return original.__qualname__
+        return _captured, (original, self.__dict__["_fullgraph"], not self.enabled)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+_compiled: weakref.WeakSet = weakref.WeakSet()
+
+
+def _captured(model: Any, fullgraph: bool, disabled: bool) -> Any:
+    if isinstance(model, Module):
+        optimized = OptimizedModule(model)
+        optimized.__dict__["_options"] = (fullgraph, disabled)
+        optimized._prepare()
+        return optimized
+    if isinstance(model, type):
+        raise TypeError("compile: a class; compile its instances or methods")
+    original, function = model, model
+    if isinstance(model, _C.Compiled):
+        function = model.function
+    elif not isinstance(model, types.FunctionType):
+        function = _caller(model)
+    run = CompiledFunction(function, getattr(original, "__qualname__", type(original).__name__), fullgraph)
+    functools.update_wrapper(run, original, updated=())
+    run._torchdynamo_orig_callable = original
+    run._fullgraph = fullgraph
+    if disabled:
+        run.enabled = False
+    return run
+
+
+def _caller(model: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    return call
 
 
 def _with_backend(model: Any, backend: Any, options: Any) -> Any:
-    import functools
-
     from ._dynamo.capture import Compiled
 
     run = Compiled(model, backend, getattr(backend, "__name__", type(backend).__name__), options)
@@ -112,11 +225,12 @@ def _with_backend(model: Any, backend: Any, options: Any) -> Any:
 
 
 def is_compiling() -> bool:
-    return False
+    """True while a compiled function is captured; the code that it runs is that of later calls, too."""
+    return bool(_C.is_capturing())
 
 
 def is_dynamo_compiling() -> bool:
-    return False
+    return is_compiling()
 
 
 def is_exporting() -> bool:
@@ -124,12 +238,29 @@ def is_exporting() -> bool:
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Returns the function itself; a decorator with or without arguments."""
-    return fn if callable(fn) else lambda f: f
+    """Returns the function with a mark: a capture calls it plainly, between two programs. With
+    ``recursive=False`` the function alone runs plainly. Also a decorator with arguments.
+    """
+    if fn is None:
+        return lambda f: disable(f, recursive, reason=reason)
+    if isinstance(fn, _C.Compiled):
+        fn = fn.function
+    if isinstance(fn, Module) or not callable(fn):
+        return fn
+    text = "a call of a function that is disabled"
+
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    disabled._dynamo_disable = text if reason is None else f"{text}: {reason}"  # type: ignore[attr-defined]
+    return disabled
 
 
 def reset() -> None:
-    """Has no effect: there is no compiled state."""
+    """Forgets what every compiled function captured."""
+    for f in list(_compiled):
+        f.reset()
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -166,8 +297,20 @@ class set_stance:
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """Returns an empty list: there are no named backends."""
-    return []
+    """Returns the names that ``compile(backend=...)`` knows."""
+    hidden = {"eager", "aot_eager"} if "debug" in exclude_tags else set()
+    return sorted({*_BACKENDS, *_registered} - hidden)
+
+
+_registered: dict[str, Any] = {}
+
+
+def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Any = ()) -> Any:
+    """Makes a function available as ``compile(backend=name)``. Also a decorator."""
+    if compiler_fn is None:
+        return lambda f: register_backend(f, name, tags)
+    _registered[name or compiler_fn.__name__] = compiler_fn
+    return compiler_fn
 
 
 def substitute_in_graph(original_fn: Any, **options: Any) -> Any:

@@ -72,6 +72,7 @@ class Program:
     def __init__(self, native: Any, example: Any, results: Any, assumed: list[tuple]) -> None:
         self._native = native
         self._assumed = assumed
+        self._checks: list[tuple] = []  # exception class and text of each check of elements
         self._example = example  # (args, kwargs), with _TENSOR for tensors
         self._results = results  # a tree whose leaves are numbers of results, or constants
         args, kwargs = example
@@ -267,6 +268,19 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
     >>> p(facula.tensor([1., 2., 3.]), facula.tensor([1., 1., 2.]))
     tensor(9.)
     """
+
+    def record(run: Callable, tensors: list, name: str) -> Any:
+        return _C.trace(run, tensors, name, dynamic)
+
+    return traced_by(record, f, args, kwargs)
+
+
+def traced_by(
+    record: Callable[[Callable, list, str], Any], f: Callable, args: tuple, kwargs: dict
+) -> Program:
+    """Returns the program of ``f(*args, **kwargs)``. ``record(function, tensors, name)`` traces a function
+    of a tuple of tensors, which returns a list of tensors.
+    """
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     tree: Any = None
 
@@ -289,11 +303,14 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
     left = _Trace()
     _traces.append(left)
     try:
-        native = _C.trace(run, tensors, name if name.isidentifier() else "program", dynamic)
+        native = record(run, tensors, name if name.isidentifier() else "program")
     finally:
         _traces.pop()
-    native.require([(kind, text) for _, kind, text in left.checks])
-    return Program(native, _without_tensors((args, kwargs)), tree, left.assumed)
+    checks = [(kind, text) for _, kind, text in left.checks]
+    native.require(checks)
+    program = Program(native, _without_tensors((args, kwargs)), tree, left.assumed)
+    program._checks = checks
+    return program
 
 
 def load(path: str | os.PathLike) -> Program:

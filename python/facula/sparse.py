@@ -95,6 +95,14 @@ def sparse_coo_tensor(
     return _finished(result, requires_grad)
 
 
+def _compressed(name: str, parts: tuple[Any, Any, Any], size: Any, dtype: Any, device: Any) -> Tensor:
+    """The tensor of sparse_csr_tensor or sparse_csc_tensor, which have the same parameters but for names."""
+    _check_device(name, device)
+    compressed, plain, values = parts
+    sizes = None if size is None else tuple(size)
+    return getattr(_C.ops, name)(_tensor(compressed), _tensor(plain), _tensor(values, dtype), sizes)
+
+
 def sparse_csr_tensor(
     crow_indices: Any,
     col_indices: Any,
@@ -114,12 +122,8 @@ def sparse_csr_tensor(
     tensor([[0., 3.],
             [4., 0.]])
     """
-    _check_device("sparse_csr_tensor", device)
-    result = _C.ops.sparse_csr_tensor(
-        _tensor(crow_indices), _tensor(col_indices), _tensor(values, dtype),
-        None if size is None else tuple(size),
-    )  # fmt: skip
-    return _finished(result, requires_grad)
+    parts = crow_indices, col_indices, values
+    return _finished(_compressed("sparse_csr_tensor", parts, size, dtype, device), requires_grad)
 
 
 def sparse_csc_tensor(
@@ -141,12 +145,8 @@ def sparse_csc_tensor(
     tensor([[0., 4.],
             [3., 0.]])
     """
-    _check_device("sparse_csc_tensor", device)
-    made = _C.ops.sparse_csc_tensor(
-        _tensor(ccol_indices), _tensor(row_indices), _tensor(values, dtype),
-        None if size is None else tuple(size),
-    )  # fmt: skip
-    return _finished(made, requires_grad)
+    parts = ccol_indices, row_indices, values
+    return _finished(_compressed("sparse_csc_tensor", parts, size, dtype, device), requires_grad)
 
 
 def sparse_compressed_tensor(

@@ -306,6 +306,30 @@ class TypedStorage(_Storage):
         return cls(wrap_storage=UntypedStorage.from_file(filename, shared, size * width))
 
 
+class QuantizedStorage(TypedStorage):
+    """The integers of a quantised tensor."""
+
+    def __init__(self, elements: Any, dtype: Any) -> None:
+        self._quantized = dtype
+        super().__init__(elements)
+
+    @property
+    def dtype(self) -> Any:
+        return self._quantized
+
+    def pickle_storage_type(self) -> str:
+        return next(name for name, dtype in quantized_storages().items() if dtype is self._quantized)
+
+
+def quantized_storages() -> dict[str, Any]:
+    """Returns the quantised dtypes by the names of their storage classes in checkpoints."""
+    from . import _types
+
+    names = {"QUInt8Storage": "quint8", "QInt8Storage": "qint8", "QInt32Storage": "qint32",
+             "QUInt4x2Storage": "quint4x2"}  # fmt: skip
+    return {name: getattr(_types, dtype) for name, dtype in names.items()}
+
+
 def _memory_of(source: Any, dtype: Any) -> Tensor:
     """Returns a tensor over the memory of a tensor or storage, of so many elements, or with the elements
     of a sequence.

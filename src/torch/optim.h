@@ -1,7 +1,4 @@
 // torch::optim.
 #pragma once
 #include "torch/optim/optimizers.h"
-
-namespace torch::optim {
-using ReduceLROnPlateauScheduler = ReduceLROnPlateau;
-}
+#include "torch/optim/schedulers.h"

@@ -4,10 +4,9 @@
 // them. States of optimizers are checkpoints: Python's torch.load reads them, as it does what io::save writes. load also
 // takes a state_dict that Python saved.
 #pragma once
-#include <fstream>
 #include <istream>
-#include <iterator>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -88,26 +87,21 @@ inline void load(optim::Optimizer& optimizer, const std::string& path) {
   optimizer.impl().load_state_dict(facula::io::load(path));
 }
 inline void save(const optim::Optimizer& optimizer, std::ostream& stream) {
-  serialize::TemporaryFile file;
-  save(optimizer, file.path());
-  file.copy_to(stream);
+  serialize::save_through_file(stream, [&](const std::string& path) { save(optimizer, path); });
 }
 inline void load(optim::Optimizer& optimizer, std::istream& stream) {
-  serialize::TemporaryFile file;
-  file.copy_from(stream);
-  load(optimizer, file.path());
+  serialize::load_through_file(stream, [&](const std::string& path) { load(optimizer, path); });
 }
 // A value as a checkpoint in memory, which Python's torch.load reads.
 inline std::vector<char> pickle_save(const IValue& v) {
-  serialize::TemporaryFile file;
-  facula::io::save(file.path(), v);
-  std::ifstream s(file.path(), std::ios::binary);
-  return {std::istreambuf_iterator<char>(s), {}};
+  std::ostringstream s;
+  serialize::save_through_file(s, [&](const std::string& path) { facula::io::save(path, v); });
+  std::string data = std::move(s).str();
+  return {data.begin(), data.end()};
 }
 inline IValue pickle_load(const std::vector<char>& data) {
-  serialize::TemporaryFile file;
-  std::ofstream(file.path(), std::ios::binary).write(data.data(), std::streamsize(data.size()));
-  return facula::io::load(file.path());
+  std::istringstream s(std::string(data.begin(), data.end()));
+  return serialize::load_through_file(s, [](const std::string& path) { return facula::io::load(path); });
 }
 
 }  // namespace torch

@@ -14,6 +14,7 @@ FACULA_FAMILY(added) {
       .doc("0 below 0, 1 above `edge`, and 3 t^2 - 2 t^3 with t = self / edge between.")
       .dtypes(dtypes::floating)
       .bind(function | method | nn_functional)
+      .in_place()
       .pointwise([](Expr x, Expr edge) {
         Expr t = max(min(x / edge, 1.0), 0.0);
         return t * t * (3.0 - 2.0 * t);
@@ -23,7 +24,6 @@ FACULA_FAMILY(added) {
   define("window_sum(Tensor self, SymInt size, int dim=-1) -> Tensor")
       .doc("Sums of `size` neighbours along `dim`.")
       .dtypes(dtypes::numeric)
-      .no_in_place()
       .shape([](const Call& c) {
         int d = c.dim("dim");
         SymInt n = c.size("self", d), size = c.integer("size");

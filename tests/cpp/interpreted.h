@@ -178,7 +178,6 @@ inline void define_small_catalog() {
     });
     define("to_dtype(Tensor self, dtype dtype) -> Tensor")
         .promote(Promote::none)
-        .no_in_place()
         .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
         .pointwise([](const LoopCall& c, Expr x) { return loop::cast(x, compute_type(c["dtype"].dtype)); });
     define("copy(Tensor self, Tensor src) -> Tensor")

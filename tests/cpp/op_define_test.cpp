@@ -89,6 +89,7 @@ TEST(Define, PointwiseBodyTakesOperandsInOrder) {
   auto& op = late("probe_axpy", [] {
     define("probe_axpy(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor")
         .doc("x")
+        .in_place()
         .pointwise([](Expr x, Expr y, Expr a) { return x + a * y; });
   });
   EXPECT_EQ(op.kind(), OpKind::pointwise);
@@ -140,7 +141,7 @@ TEST(Define, LoopsWithoutShapeRuleKeepTheirFirstTensorsShape) {
       return c.load("self", with(i, 0, loop::size(c.size("self", 0)) - integer(1) - i[0]));
     });
   });
-  EXPECT_TRUE(op.forms.in_place);
+  EXPECT_FALSE(op.forms.in_place);
   Tensor t = zeros({4, 2});
   Value v[] = {t};
   EXPECT_EQ(to_string(SymSpan(op.shaped()->shape(Call(op, v)).at(0))), "[4, 2]");
@@ -313,6 +314,11 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
     define("probe_bad(Tensor self) -> Tensor")
         .in_place([](const Tensor& x) { return x; })
         .pointwise([](Expr x) { return x; });
+  });
+  check(".in_place() needs `Tensor self` first", [] {
+    define("probe_bad(Tensor self) -> (Tensor, Tensor)").in_place().pointwise([](Expr x) {
+      return std::vector{x, x};
+    });
   });
   check("the calls of a procedure are recorded one by one", [] {
     define("probe_bad(Tensor self) -> Tensor")

@@ -5,7 +5,7 @@
 WHAT is value, gradient of NAME, dtype, shape or error. OURS and THEIRS are nan, inf, -inf, 0, -0 or `finite`;
 both as numbers where both are finite, and `... of equal elements` where operators that pick elements picked
 others that are equal. WHERE is the operands of that element, for operators that work element by element, else
-what was special about the call. `.differs(...)` of a definition names the beginning of such lines.
+what was special about the call. The declarations in *.txt name the beginning of such lines.
 """
 
 import contextlib

@@ -25,8 +25,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance"), str(HERE.parent / "python")]
 import calls as derived  # noqa: E402
-import facula._C as C  # noqa: E402
 from compare import compare  # noqa: E402
+from declared import by_operator  # noqa: E402
 from part import write_part  # noqa: E402
 from processes import run  # noqa: E402
 from record import unpack  # noqa: E402
@@ -53,13 +53,13 @@ def write_calls(path, only, dtypes):
     return total
 
 
+DECLARED = by_operator()
+
+
 def declared(name):
-    """The differences that the definition declares: (expression for the beginning of a line, reason)."""
+    """The differences that are declared for an operator."""
     name = derived.PUBLIC[name].op.full_name if name in derived.PUBLIC else name
-    try:
-        return [tuple(d) for d in C.inspect_operator(name).get("differences", ())]
-    except RuntimeError:
-        return []
+    return DECLARED.get(name, [])
 
 
 def replay(path, jobs, limit, only="", which=None):
@@ -104,7 +104,7 @@ def judged(call, a, rules):
         return call, a["status"], a["lines"], {}
     lines, reasons = {}, collections.Counter()
     for line, n in a["lines"].items():
-        reason = next((r for r in rules if re.match(r[0], line)), None)
+        reason = next((r for r in rules if re.match(r.where, line)), None)
         if reason:
             reasons[reason] += n
         else:
@@ -236,7 +236,7 @@ def report(results, seconds):
         "",
         *ways_table(results),
         "",
-        "## Explained by a line in the definition",
+        "## Explained by a declaration in tests/edges/*.txt",
         "",
     ]
     for name, where, why, calls in explanations(results):
@@ -369,9 +369,14 @@ def answer_elsewhere(recording, results, folder, a):
 
 
 def conclude(results, everything, a):
-    """The exit status: whether anything differs that is neither declared nor known."""
+    """The exit status: 1 if anything differs that is neither declared nor known, or if no call of all shows
+    what is declared.
+    """
     if not a.known:
-        return everything["different"] > 0
+        shown_by_none = [] if a.only or a.dtypes else unused(results)
+        if shown_by_none:
+            print("Declared in tests/edges/*.txt, but no call shows it:", *shown_by_none, sep="\n")
+        return everything["different"] > 0 or bool(shown_by_none)
     left = {
         identity(name, call): lines
         for name, (_, outcome) in results.items()

@@ -2,11 +2,12 @@
 
     .peer/bin/python tests/golden/record_call_forms.py
 
-``call_forms.jsonl`` then has a line for each call: what it gives, or the error's type. Of what is drawn at
+``call_forms.jsonl.gz`` then has a line for each call: what it gives, or the error's type. Of what is drawn at
 random the shape and dtype count. ``test_call_forms.py`` makes the same calls.
 """
 
 import json
+import sys
 from pathlib import Path
 
 RANDOM = """
@@ -417,4 +418,7 @@ if __name__ == "__main__":
     import torch
 
     rows = [json.dumps([call, answer(torch, call)]) for call in CALLS.strip().splitlines()]
-    Path(__file__).with_name("call_forms.jsonl").write_text("\n".join(rows) + "\n")
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+    from support import recording
+
+    recording.write("call_forms.jsonl", "\n".join(rows) + "\n")

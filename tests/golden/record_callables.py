@@ -1,6 +1,6 @@
 """Records facts of PyTorch's callables: run by an interpreter that has PyTorch.
 
-    python tests/golden/record_callables.py > tests/golden/callables.txt
+    python tests/golden/record_callables.py
 
 A line for each function, class and public method of the namespaces in names.txt: its dotted name, flags, and
 the names of parameters that may be given by keyword. The flags are `a` for a function that takes attributes,
@@ -11,13 +11,18 @@ recorded with the class that defines them. The parameters of builtins come from 
 import importlib
 import inspect
 import re
+import sys
 import types
 import warnings
 from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+from support import recording  # noqa: E402
+
 NAMES = Path(__file__).parent / "names.txt"
+ROWS = []  # of callables.txt
 FACTORY = ("dtype", "layout", "device", "pin_memory", "requires_grad")
 
 
@@ -129,7 +134,7 @@ def tell(path, f, method=False, silent=False):
     names = [n for n in names or () if not n.startswith("_")]
     flags = "-" if method else flags_of(f)
     if names or flags != "-":
-        print(path, flags, *names)
+        ROWS.append(" ".join([path, flags, *names]))
 
 
 def tell_class(path, cls, told):
@@ -161,6 +166,7 @@ def main():
             elif callable(value) and id(value) not in told:
                 told.add(id(value))
                 tell(path, value, method=space == "torch.Tensor")
+    recording.write("callables.txt", "".join(row + "\n" for row in ROWS))
 
 
 main()

@@ -2,16 +2,20 @@
 
     .peer/bin/python tests/golden/record_class_paths.py
 
-Each line of ``class_paths.txt`` behind the first has a public name, the class's module and its
+Each line of ``class_paths.txt.gz`` behind the first has a public name, the class's module and its
 qualified name.
 ``test_torch_alias.py`` looks at those that Facula has.
 """
 
 import importlib
 import inspect
+import sys
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+from support import recording  # noqa: E402
 
 MODULES = """
 torch torch.nn torch.nn.parallel torch.nn.parameter torch.nn.utils.rnn torch.optim torch.optim.lr_scheduler
@@ -24,4 +28,4 @@ for module in MODULES:
         public = inspect.isclass(value) and not name.startswith("_")
         if public and str(value.__module__).startswith("torch"):
             lines.append(f"{module}.{name}\t{value.__module__}\t{value.__qualname__}\n")
-Path(__file__).with_name("class_paths.txt").write_text("".join(lines))
+recording.write("class_paths.txt", "".join(lines))

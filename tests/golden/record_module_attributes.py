@@ -2,12 +2,13 @@
 
     .peer/bin/python tests/golden/record_module_attributes.py
 
-``module_attributes.json`` has {class: {attribute: value}}, beside those of every module, of modules made with
-as few arguments as they take ("": arguments). ``test_torch_alias.py`` compares those that Facula has.
+``module_attributes.json.gz`` has {class: {attribute: value}}, beside those of every module, of modules made
+with as few arguments as they take ("": arguments). ``test_torch_alias.py`` compares those that Facula has.
 """
 
 import json
 import re
+import sys
 from pathlib import Path
 
 
@@ -42,4 +43,7 @@ if __name__ == "__main__":
     import torch.nn
 
     answers = json.dumps(attributes(torch.nn), indent=0, sort_keys=True)
-    Path(__file__).with_name("module_attributes.json").write_text(answers + "\n")
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+    from support import recording
+
+    recording.write("module_attributes.json", answers + "\n")

@@ -2,13 +2,14 @@
 
     .peer/bin/python tests/golden/record_module_orders.py
 
-``module_orders.jsonl`` then has a line for each sequence: how the module is made, the statements, for each
+``module_orders.jsonl.gz`` then has a line for each sequence: how the module is made, the statements, for each
 statement the exception it raises ("" if none) and a checksum of what the module holds after it, and what it
 holds at the end. ``test_modules.py`` runs the same statements.
 """
 
 import json
 import random
+import sys
 import zlib
 from pathlib import Path
 
@@ -132,4 +133,7 @@ if __name__ == "__main__":
             statements = [STATEMENTS[kind](random_source) for _ in range(14)]
             steps, last = run(start, statements, {"torch": torch, "nn": torch.nn})
             lines.append(json.dumps({"start": start, "statements": statements, "steps": steps, "held": last}))
-    Path(__file__).with_name("module_orders.jsonl").write_text("\n".join(lines) + "\n")
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+    from support import recording
+
+    recording.write("module_orders.jsonl", "\n".join(lines) + "\n")

@@ -11,9 +11,11 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.modules import CASES, results  # noqa: E402
 
 warnings.simplefilter("ignore")
-with open(HERE / "modules.jsonl", "w") as file:
-    for constructor, arguments in CASES:
-        file.write(json.dumps({"module": constructor, **results(torch, constructor, arguments)}) + "\n")
+rows = []
+for constructor, arguments in CASES:
+    rows.append(json.dumps({"module": constructor, **results(torch, constructor, arguments)}))
+recording.write("modules.jsonl", "".join(row + "\n" for row in rows))

@@ -14,6 +14,7 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.operators import SMALL, cases, is_real_tensor, largest, literal, numpy_arguments  # noqa: E402
 
 
@@ -99,6 +100,7 @@ def record():
 
 
 if __name__ == "__main__":
-    with open(HERE / "operators.jsonl", "w") as file:
-        for line in record():
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    rows = []
+    for line in record():
+        rows.append(json.dumps(line, separators=(",", ":")))
+    recording.write("operators.jsonl", "".join(row + "\n" for row in rows))

@@ -15,6 +15,7 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.mixed import DTYPES, NUMBERS, OPERATORS, outcome  # noqa: E402
 
 if __name__ == "__main__":
@@ -30,4 +31,4 @@ if __name__ == "__main__":
         found = outcome(torch, name, a, b)
         if found[0] != "complex32":
             lines.append("\t".join((name, a, b, *found)))
-    (HERE / "mixed_operands.txt").write_text("\n".join(lines) + "\n")
+    recording.write("mixed_operands.txt", "\n".join(lines) + "\n")

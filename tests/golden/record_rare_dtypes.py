@@ -15,6 +15,7 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.rare_dtypes import FLOAT8, LIMITED, calls, digests, evaluate  # noqa: E402
 
 warnings.simplefilter("ignore")
@@ -33,4 +34,4 @@ for d in LIMITED:
     value = {"t": x, "part": x[:, 1:], "dtype": x.dtype}
     lines.append(json.dumps([f"saved {d}", saved(value)]))
     lines.append(json.dumps([f"stream {d}", saved(value, _use_new_zipfile_serialization=False)]))
-(HERE / "rare_dtypes.jsonl").write_text("\n".join(lines) + "\n")
+recording.write("rare_dtypes.jsonl", "\n".join(lines) + "\n")

@@ -11,8 +11,10 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.sparse import PROGRAMS, result  # noqa: E402
 
-with open(HERE / "sparse.jsonl", "w") as f:
-    for program in PROGRAMS:
-        f.write(json.dumps({"program": program, "result": result(torch, program)}) + "\n")
+rows = []
+for program in PROGRAMS:
+    rows.append(json.dumps({"program": program, "result": result(torch, program)}))
+recording.write("sparse.jsonl", "".join(row + "\n" for row in rows))

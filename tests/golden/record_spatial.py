@@ -9,11 +9,13 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.spatial import CASES, byte_images, interpolated_bytes, results  # noqa: E402
 
 warnings.simplefilter("ignore")
-with open(HERE / "spatial.jsonl", "w") as file:
-    for name, f, shapes in CASES:
-        file.write(json.dumps({"case": name, **results(torch, f, shapes)}) + "\n")
-    for name, settings, shape in byte_images():
-        file.write(json.dumps({"case": name, "bytes": interpolated_bytes(torch, settings, shape)}) + "\n")
+rows = []
+for name, f, shapes in CASES:
+    rows.append(json.dumps({"case": name, **results(torch, f, shapes)}))
+for name, settings, shape in byte_images():
+    rows.append(json.dumps({"case": name, "bytes": interpolated_bytes(torch, settings, shape)}))
+recording.write("spatial.jsonl", "".join(row + "\n" for row in rows))

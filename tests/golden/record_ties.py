@@ -12,9 +12,11 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
+from support import recording  # noqa: E402
 from support.ties import DTYPES, cases, picks  # noqa: E402
 
-with open(HERE / "ties.jsonl", "w") as f:
-    for dtype in DTYPES:
-        for case in cases(dtype):
-            f.write(json.dumps([dtype, *case, picks(torch, dtype, *case)]) + "\n")
+rows = []
+for dtype in DTYPES:
+    for case in cases(dtype):
+        rows.append(json.dumps([dtype, *case, picks(torch, dtype, *case)]))
+recording.write("ties.jsonl", "".join(row + "\n" for row in rows))

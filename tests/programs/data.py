@@ -19,7 +19,12 @@ def patterns(r, labels, shape):
 
 def mnist(folder, train=512, test=256, name="MNIST"):
     """IDX files, packed and not, as torchvision keeps those of MNIST."""
-    r, raw = np.random.default_rng(1), Path(folder, name, "raw")
+    idx(Path(folder, name, "raw"), train, test)
+
+
+def idx(folder, train=512, test=256):
+    """The files of MNIST in the folder itself."""
+    r, raw = np.random.default_rng(1), Path(folder)
     raw.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", int(train)), ("t10k", int(test))):
         labels = r.integers(0, 10, count).astype(np.uint8)
@@ -41,6 +46,18 @@ def pictures(folder, classes=2, count=4, size=96):
         for i in range(int(count)):
             coarse = r.integers(0, 255, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(coarse).resize((int(size), int(size))).save(place / f"{i}.png")
+
+
+def labelled(folder, train=24, test=8):
+    """Pictures as binary PPM files; info.txt beside the folder lists them with their labels and parts."""
+    r, folder = np.random.default_rng(4), Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = r.integers(0, 10, int(train) + int(test))
+    pictures, lines = patterns(r, labels, (48, 64, 3)), []
+    for k, (label, picture) in enumerate(zip(labels, pictures)):
+        (folder / f"{k}.ppm").write_bytes(b"P6 64 48 255\n" + picture.tobytes())
+        lines.append(f"{k}.ppm {label} {'train' if k < int(train) else 'test'}")
+    (folder.parent / "info.txt").write_text("\n".join(lines))
 
 
 def masks(folder, count=6, size=64):

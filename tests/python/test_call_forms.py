@@ -11,8 +11,9 @@ import facula
 GOLDEN = Path(__file__).parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
 from record_call_forms import answer  # noqa: E402
+from support import recording  # noqa: E402
 
-FORMS = [json.loads(line) for line in (GOLDEN / "call_forms.jsonl").read_text().splitlines()]
+FORMS = [json.loads(line) for line in recording.read("call_forms.jsonl").splitlines()]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,5 +1,5 @@
 """Callables take the same as PyTorch's: arguments by the same names, attributes, types in brackets.
-tests/golden/callables.txt has the facts of PyTorch's.
+tests/golden/callables.txt.gz has the facts of PyTorch's.
 
 python tests/python/test_callables.py     prints what is missing, by callable
 """
@@ -12,14 +12,13 @@ import re
 import types
 import warnings
 from functools import cache
-from pathlib import Path
+
+from support import recording
 
 import facula
 
-RECORDED = Path(__file__).parents[1] / "golden" / "callables.txt"
-CALLABLES = {
-    path: (flags, names) for path, flags, *names in map(str.split, RECORDED.read_text().splitlines())
-}
+RECORDED = recording.read("callables.txt").splitlines()
+CALLABLES = {path: (flags, names) for path, flags, *names in map(str.split, RECORDED)}
 _NO_KERNELS = "PyTorch has no kernels for it on the CPU"
 _INSIDE = "a detail of PyTorch's implementation"
 _METHOD = "a method of an object that stands for the module"

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 from facula.utils import data
+from facula.utils.data import dataloader
 
 import facula as torch
 
@@ -431,3 +432,35 @@ def test_pipes_of_files_and_of_items_by_key(tmp_path):
     assert sorted(items.shuffle().set_seed(3)) == list(range(5)) == list(items.shuffle().set_shuffle(False))
     with pytest.raises(IndexError):
         items.concat(items)[10]
+
+
+class Countdown:
+    """What a loader of another library may have: only the attributes that PyTorch's iterators read."""
+
+    num_workers, collate_fn, drop_last, generator, timeout = 0, staticmethod(lambda x: x), False, None, 0
+    pin_memory = persistent_workers = _auto_collation = False
+    multiprocessing_context, worker_init_fn, prefetch_factor = None, None, 2
+    _dataset_kind, _index_sampler = dataloader._DatasetKind.Iterable, itertools.count()
+
+    def __init__(self, workers):
+        self.dataset, self.num_workers = self, workers
+
+    def __iter__(self):
+        return iter(range(3, 0, -1))
+
+
+def test_iterators_take_an_object_with_the_attributes_of_a_loader():
+    assert list(dataloader._SingleProcessDataLoaderIter(Countdown(0))) == [3, 2, 1]
+    assert list(dataloader._MultiProcessingDataLoaderIter(Countdown(1))) == [3, 2, 1]
+
+
+def test_a_loader_of_a_stream_has_the_samplers_of_pytorch():
+    class Stream(data.IterableDataset):
+        def __iter__(self):
+            return iter(range(5))
+
+    batched, single = data.DataLoader(Stream(), batch_size=2), data.DataLoader(Stream(), batch_size=None)
+    assert batched._dataset_kind == dataloader._DatasetKind.Iterable
+    assert batched._auto_collation and not single._auto_collation
+    assert next(iter(batched.batch_sampler)) == [None, None] and next(iter(single.sampler)) is None
+    assert [b.tolist() for b in batched] == [[0, 1], [2, 3], [4]] and list(single) == [0, 1, 2, 3, 4]

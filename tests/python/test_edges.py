@@ -2,9 +2,10 @@
 tells the rest.
 """
 
+import importlib.util
 import re
+import sys
 
-import facula._C as C
 import numpy as np
 import pytest
 from support.replays import GOLDEN, TESTS, passes
@@ -15,12 +16,49 @@ def test_operators_answer_the_recorded_calls_at_the_edges():
     passes("edges/run.py", "--replay", GOLDEN / "edges.zip", "--known", GOLDEN / "edges.txt")
 
 
-def test_a_declared_difference_says_where_and_why():
+@pytest.fixture
+def declared(monkeypatch):
+    monkeypatch.syspath_prepend(TESTS / "edges")
+    import declared
+
+    return declared
+
+
+def test_a_declared_difference_says_where_and_why(declared):
     """An expression for the beginning of a line, which names a dtype, and a reason of a sentence's worth."""
-    for o in C.operators():
-        name = o["name"] + ("." + o["overload"] if o["overload"] else "")
-        for where, why in C.inspect_operator(name)["differences"]:
-            assert re.match(where, "float32") is None and len(why) > 20, f"{name}: {where}: {why}"
+    for family, operators, (where, why) in declared.declarations():
+        assert re.match(where, "float32") is None and len(why) > 20, f"{family}: {operators}: {where}: {why}"
+
+
+def test_differences_are_declared_once_for_operators_of_the_family(declared):
+    families = family_of_operators()
+    seen, rules = set(), {}
+    for family, operators, difference in declared.declarations():
+        unknown = [name for name in operators if name not in families]
+        assert not unknown, f"{family}.txt names {unknown}, which are no operators"
+        homes = {families[name] for name in operators}
+        fits = len(homes) > 1 if family == declared.SHARED else homes == {family}
+        assert fits, f"{family}.txt declares a difference of {operators}, which belong to {sorted(homes)}"
+        for name in operators:
+            assert (name, difference.where) not in seen, f"{family}.txt: {name}: {difference.where}: twice"
+            seen.add((name, difference.where))
+        assert rules.setdefault(difference, family) == family, f"{difference} stands in two files"
+
+
+def test_a_declaration_that_cannot_be_read_is_an_error(declared, tmp_path):
+    (tmp_path / "pointwise.txt").write_text("add\n    float32 value: nan for inf\n")
+    with pytest.raises(ValueError, match="pointwise.txt: not operators, an expression and a reason: add"):
+        declared.declarations(tmp_path)
+
+
+def family_of_operators():
+    """The family of the catalog that defines each operator, by its full name."""
+    path = TESTS.parent / "src" / "facula" / "op" / "generate.py"
+    spec = importlib.util.spec_from_file_location("facula_generate", path)
+    generate = sys.modules["facula_generate"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    _, operators = generate.read_catalog(path.parents[1] / "catalog")
+    return {op.full_name: op.family for op in operators}
 
 
 def test_only_numbers_no_further_from_the_exact_one_than_the_peers_are_nearer(monkeypatch):

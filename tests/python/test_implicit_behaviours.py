@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import recording
 from support.dtypes import NUMPY_DTYPES
 from support.mixed import outcome
 
@@ -272,7 +273,7 @@ def test_overlapping_operands_of_a_write():
 # ---- promotion
 
 
-PROMOTIONS = [line.split("\t") for line in (GOLDEN / "mixed_operands.txt").read_text().splitlines()]
+PROMOTIONS = [line.split("\t") for line in recording.read("mixed_operands.txt").splitlines()]
 # Rows that stay different, with the reason.
 DIFFERENT = {
     (

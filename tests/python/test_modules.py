@@ -1,5 +1,5 @@
 """Every module against what PyTorch's shows and computes for the same parameters and arguments
-(tests/golden/modules.jsonl, by tests/golden/record_modules.py)."""
+(tests/golden/modules.jsonl.gz, by tests/golden/record_modules.py)."""
 
 import json
 import subprocess
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import recording
 from support.modules import CASES, results
 
 import facula
 
 GOLDEN = {}
-for line in (Path(__file__).parent.parent / "golden" / "modules.jsonl").read_text().splitlines():
+for line in recording.read("modules.jsonl").splitlines():
     row = json.loads(line)
     GOLDEN[row.pop("module")] = row
 
@@ -47,10 +48,10 @@ def compare(what, ours, theirs):
 sys.path.insert(0, str(Path(__file__).parent.parent / "golden"))
 from record_module_orders import run  # noqa: E402
 
-ORDERS = Path(__file__).parent.parent / "golden" / "module_orders.jsonl"
+ORDERS = recording.read("module_orders.jsonl").splitlines()
 
 
-@pytest.mark.parametrize("line", ORDERS.read_text().splitlines(), ids=lambda line: json.loads(line)["start"])
+@pytest.mark.parametrize("line", ORDERS, ids=lambda line: json.loads(line)["start"])
 def test_members_keep_pytorchs_order_through_any_assignments(line):
     row = json.loads(line)
     steps, last = run(row["start"], row["statements"], {"torch": facula, "nn": facula.nn})

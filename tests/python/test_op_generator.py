@@ -27,8 +27,8 @@ FACULA_FAMILY(sample) {
       .doc("Sum of \"two\" "  // comment
            "tensors: a (b, c).")
       .alias("plus")
-      .pointwise([](Expr a, Expr b, Expr s) { return a + s * b; });
-  unary("special_erfz", "Error (function).", [](Expr x) { return f(x, ')'); }).no_in_place();
+      .in_place().pointwise([](Expr a, Expr b, Expr s) { return a + s * b; });
+  unary("special_erfz", "Error (function).", [](Expr x) { return f(x, ')'); });
   define(R"(sum(Tensor self, int[1]? dim=None,
               bool keepdim=False, *, dtype? dtype=None) -> Tensor)").doc(R"x(Total "of" (all).)x")
       .shape(reduced()).loop(body);
@@ -99,9 +99,7 @@ def test_functions(out):
         "inline Tensor operator+(const Operand& a, const Tensor& b) { return add(a, b); }",
     ):
         assert line in text.splitlines(), line
-    assert "sum_(" not in text  # a reduction has no in-place form
-    assert "special_erfz_(" not in text
-    assert "max_(const Tensor& self)" in text  # a loop of its first tensor's shape has
+    assert "sum_(" not in text and "special_erfz_(" not in text  # only what says .in_place() has that form
 
 
 def test_stubs_are_python_and_stand_where_users_look(out):
@@ -120,10 +118,10 @@ def test_stubs_are_python_and_stand_where_users_look(out):
 FORMS = """
 FACULA_FAMILY(sample) {
   define("act(Tensor self, Scalar slope=1) -> Tensor").python("act(input, slope=1.0, inplace=False)")
-      .doc("What is self?").pointwise(f);
+      .in_place().doc("What is self?").pointwise(f);
   define("loss(Tensor self, Tensor target, str reduction='mean', int at=-1) -> Tensor")
       .python("loss(input, target, size_average=None, at=-1, reduce=None, reduction='mean')",
-              "warn_of_broadcast('loss', input, target)").no_in_place().composite(f);
+              "warn_of_broadcast('loss', input, target)").composite(f);
   define("soft(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .python("soft(input, dim=None, _stacklevel=3, dtype=None)").composite(f);
   define("pool(Tensor self, int[2] size, int[2] stride=[]) -> Tensor")
@@ -185,8 +183,9 @@ def test_writes_only_what_changed(tmp_path, out):
             "f is defined at sample.cpp:2 already",
         ),
         (
-            'define("f(Tensor self) -> Tensor").loop(b); define("f_(Tensor self) -> Tensor").loop(b);',
-            "add .no_in_place()",
+            'define("f(Tensor self) -> Tensor").in_place().loop(b);'
+            'define("f_(Tensor self) -> Tensor").loop(b);',
+            "leave out .in_place()",
         ),
         (
             'define("f(Tensor self) -> Tensor").python("f(input, other)").loop(b);',
@@ -201,7 +200,7 @@ def test_writes_only_what_changed(tmp_path, out):
             "sample.cpp:2: .python: n cannot be None",
         ),
         (
-            'define("f(Tensor self) -> Tensor").no_in_place().python("f(input, inplace=False)").loop(b);',
+            'define("f(Tensor self) -> Tensor").python("f(input, inplace=False)").loop(b);',
             "sample.cpp:2: .python: f has no form in place",
         ),
     ],

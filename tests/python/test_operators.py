@@ -10,13 +10,12 @@ import math
 import re
 import zlib
 from math import prod
-from pathlib import Path
 
 import facula._C as C
 import numpy as np
 import pytest
 import scipy.special
-from support import sparse
+from support import recording, sparse
 from support.operators import (
     COMPLEX,
     FLOATING,
@@ -41,7 +40,7 @@ import facula as F
 ALL = cases()
 BY_NAME = {c.name: c for c in ALL}
 GOLDEN: dict = {}
-for line in (Path(__file__).parent.parent / "golden" / "operators.jsonl").read_text().splitlines():
+for line in recording.read("operators.jsonl").splitlines():
     row = json.loads(line)
     GOLDEN[row["op"], row["sample"], row["dtype"]] = row["results"]
 

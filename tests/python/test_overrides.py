@@ -366,3 +366,36 @@ def test_initial_values_may_be_taken_over(name):
 def test_numbers_that_may_be_symbolic_may_be_taken_over(name):
     f = getattr(facula, name)
     assert f(*[Taker()] * (2 if "m" in name[4:] else 1))[0] == "taken"
+
+
+class Named(nn.Parameter):
+    """A parameter of a program's own class."""
+
+
+class Watched(nn.Parameter):
+    seen: list = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_what_is_computed_from_a_subclass_of_parameter_is_a_plain_tensor():
+    p = Named(facula.ones(2, 3))
+    for computed in (p + 1, 2 * p, p.T, p[0], p.detach(), p.data, p.clone(), facula.exp(p), p.double()):
+        assert type(computed) is facula.Tensor
+    assert type(p + plain(2, 3)) is Plain and type(plain(2, 3) + p) is Plain
+    assert type(copy.deepcopy(p)) is Named
+    watched = Watched(facula.ones(2))
+    assert type(watched + 1) is facula.Tensor and Watched.seen == ["add"]
+
+
+def test_the_attributes_of_a_tensor_can_be_replaced_together():
+    for t in (facula.ones(2), plain(2), nn.Parameter(facula.ones(2))):
+        t.old = 1
+        t.__dict__ = {"new": t}
+        assert t.new is t and not hasattr(t, "old")
+        with pytest.raises(TypeError, match="must be set to a dictionary"):
+            t.__dict__ = 3
+        del t.__dict__["new"]

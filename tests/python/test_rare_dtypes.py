@@ -1,5 +1,5 @@
 """uint16, uint32, uint64, float8 and complex32: what PyTorch answers to the same calls
-(tests/golden/rare_dtypes.jsonl, by tests/golden/record_rare_dtypes.py), and ways in and out.
+(tests/golden/rare_dtypes.jsonl.gz, by tests/golden/record_rare_dtypes.py), and ways in and out.
 """
 
 import base64
@@ -16,12 +16,13 @@ from pathlib import Path
 import facula.safetensors
 import numpy as np
 import pytest
+from support import recording
 from support.rare_dtypes import FLOAT8, LIMITED, UNSIGNED, calls, digests, evaluate, sample
 
 import facula as F
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-RECORDED = dict(json.loads(line) for line in (GOLDEN / "rare_dtypes.jsonl").read_text().splitlines())
+RECORDED = dict(json.loads(line) for line in recording.read("rare_dtypes.jsonl").splitlines())
 
 # Where Facula answers otherwise, as regular expressions of the call, and why.
 DIFFERENT = {

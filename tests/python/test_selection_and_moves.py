@@ -7,8 +7,7 @@ import json
 import facula.nn.functional as F
 import numpy as np
 import pytest
-from support import ties
-from support.replays import GOLDEN
+from support import recording, ties
 
 import facula
 
@@ -76,7 +75,7 @@ def test_topk_takes_the_largest_with_nan_above_all(dtype, n, largest):
 
 @pytest.mark.parametrize("dtype", ties.DTYPES)
 def test_topk_and_kthvalue_take_those_of_equal_elements_that_the_peer_takes(dtype):
-    answers = [json.loads(row) for row in (GOLDEN / "ties.jsonl").read_text().splitlines()]
+    answers = [json.loads(row) for row in recording.read("ties.jsonl").splitlines()]
     of_dtype = [row[1:] for row in answers if row[0] == dtype]
     assert [tuple(row[:3]) for row in of_dtype] == list(ties.cases(dtype))
     assert [row for row in of_dtype if ties.picks(facula, dtype, *row[:3]) != row[3]] == []

@@ -6,18 +6,17 @@ import itertools
 import json
 import math
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 import support.operators as operators
 import support.sparse as programs
 from facula.program import trace
+from support import recording
 
 import facula as F
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "sparse.jsonl"
-CASES = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+CASES = [json.loads(line) for line in recording.read("sparse.jsonl").splitlines()]
 
 
 def same(a, b, ulps):

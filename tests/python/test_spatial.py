@@ -1,13 +1,13 @@
-"""Functions of images, volumes and sequences against what PyTorch gives (tests/golden/spatial.jsonl, by
+"""Functions of images, volumes and sequences against what PyTorch gives (tests/golden/spatial.jsonl.gz, by
 tests/golden/record_spatial.py).
 """
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support import recording
 from support.spatial import CASES, byte_images, interpolated_bytes, results
 
 import facula
@@ -15,7 +15,7 @@ import facula
 BYTES = list(byte_images())
 F, rnn = facula.nn.functional, facula.nn.utils.rnn
 GOLDEN = {}
-for line in (Path(__file__).parent.parent / "golden" / "spatial.jsonl").read_text().splitlines():
+for line in recording.read("spatial.jsonl").splitlines():
     row = json.loads(line)
     GOLDEN[row.pop("case")] = row
 

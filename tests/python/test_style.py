@@ -20,7 +20,8 @@ CHECKS = {
 }
 CHANGES = {"ruff check": ["--fix", "--quiet"], "ruff format": ["--quiet"], "clang-format": ["-i"]}
 
-LONGEST = 60  # lines of a function, its tables not counted
+LONGEST = 60  # lines of a function, its tables not counted, or of a definition of an operator
+LONGEST_FAMILY = 400  # lines of a file of the catalog
 LARGEST = 450  # lines of a class
 NOT_CODE = re.compile(
     r"""(?<=\d)'(?=\d)|//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'"""
@@ -80,6 +81,44 @@ def classes(text):
             yield line, name[1], code.count("\n") + 1
 
 
+def definitions(text):
+    """First line, schema and number of lines of each definition of a family, which is a list of them."""
+    code = NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    for family in re.finditer(r"^FACULA_FAMILY\(\w+\) \{", code, re.M):
+        depth, start = 1, family.end()
+        for m in re.finditer(r"[(){}\[\];]", code[family.end() :]):
+            at = family.end() + m.end()
+            depth += (m[0] in "({[") - (m[0] in ")}]")
+            if depth == 0:
+                break
+            if depth == 1 and m[0] == ";":
+                own = text[start:at].lstrip()
+                schema = re.search(r"\w+(?:\.\w+)?(?=\()", own.partition('"')[2])
+                yield text.count("\n", 0, at) - own.count("\n") + 1, schema and schema[0], own.count("\n") + 1
+                start = at
+
+
+def test_lengths_of_definitions_are_counted_one_by_one():
+    text = """Tensor f() { return {}; }
+FACULA_FAMILY(sample) {
+  define("one(Tensor self) -> Tensor")
+      .doc("It is; one.")
+      .procedure([](const Tensor& self) {
+        f();
+        return self;
+      });
+  define("two.out(Tensor self) -> Tensor").loop(f);
+}
+"""
+    assert list(definitions(text)) == [(3, "one", 6), (9, "two.out", 1)]
+
+
+def test_families_have_one_subject():
+    lengths = {f.name: f.read_text().count("\n") for f in (ROOT / "src/facula/catalog").glob("*.cpp")}
+    long = {name: n for name, n in lengths.items() if n > LONGEST_FAMILY}
+    assert not long, f"split these families by subject, into at most {LONGEST_FAMILY} lines each: {long}"
+
+
 def test_lengths_of_functions_are_counted_without_rows_of_tables():
     text = """struct A {
   A() : x_{1} {
@@ -127,9 +166,9 @@ def test_functions_fit_a_screen():
     long = []
     for f in sources_of_functions():
         where = str(f.relative_to(ROOT))
-        if where.startswith("src/facula/catalog/"):
-            continue
-        for line, name, length in functions(f.read_text()):
+        text = f.read_text()
+        parts = [p for p in functions(text) if p[1] != "FACULA_FAMILY"]
+        for line, name, length in parts + list(definitions(text)):
             if length > LONGEST:
                 long.append(f"{where}:{line}: {name} has {length} lines")
     assert not long, f"cut these by subject, into at most {LONGEST} lines each:\n" + "\n".join(long)

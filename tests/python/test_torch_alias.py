@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import recording
 
 import facula
 
@@ -215,7 +216,7 @@ ELSEWHERE = set(
 
 
 def test_classes_have_the_paths_that_pytorchs_pickles_know():
-    lines = [line.split("\t") for line in (GOLDEN / "class_paths.txt").read_text().splitlines()[1:]]
+    lines = [line.split("\t") for line in recording.read("class_paths.txt").splitlines()[1:]]
     said = says(
         "import importlib, json\n"
         f"for name in {[name for name, *_ in lines]!r}:\n"
@@ -239,7 +240,7 @@ def test_classes_have_the_paths_that_pytorchs_pickles_know():
 
 
 def test_modules_hold_the_attributes_that_pytorchs_pickles_carry():
-    theirs = json.loads((GOLDEN / "module_attributes.json").read_text())
+    theirs = json.loads(recording.read("module_attributes.json"))
     said = says(
         f"import json, runpy, warnings; warnings.simplefilter('ignore')\n"
         f"recorder = runpy.run_path({str(GOLDEN / 'record_module_attributes.py')!r})\n"
@@ -388,7 +389,7 @@ def test_messages_advise_by_the_name_that_the_program_uses():
         "    except Exception as e: print(str(e).replace('\\n', ' '))\n"
         "text(lambda: torch.ones(2, dtype=torch.bool).mean())\n"
         "text(lambda: torch.ones(2).reinforce(1))\n"
-        "text(lambda: torch.export.export(None))\n"
+        "text(lambda: torch.export.export(None, ()))\n"
         "text(lambda: torch.utils.mobile_optimizer.optimize_for_mobile(None))\n"
     )
     assert len(said.splitlines()) == 4 and "facula." not in said and said.count("torch.") >= 4

@@ -105,6 +105,7 @@ class _Renaming(importlib.abc.Loader):
 
 # Modules of PyTorch whose names are defined by another module of ours.
 _HOMES = {
+    "_C._distributed_c10d": "distributed",
     "_dynamo.eval_frame": "compiler",
     "_dynamo.external_utils": "compiler",
     "_vmap_internals": "_vmap",
@@ -128,7 +129,6 @@ _HOMES = {
     "distributed.constants": "distributed",
     "distributed.fsdp.api": "distributed.fsdp",
     "distributed.fsdp.wrap": "distributed.fsdp",
-    "export.exported_program": "export",
     "jit._script": "jit",
     "jit._trace": "jit",
     "nn.utils.clip_grad": "nn.utils",
@@ -136,7 +136,26 @@ _HOMES = {
     "onnx.utils": "onnx",
     "optim._multi_tensor": "optim",
     "profiler.profiler": "profiler",
+    "nn.intrinsic.modules": "ao.nn.intrinsic.modules",
+    "nn.intrinsic.qat": "ao.nn.intrinsic.qat",
+    "nn.intrinsic.quantized": "ao.nn.intrinsic.quantized",
+    "nn.qat.dynamic": "ao.nn.qat.dynamic",
+    "nn.qat.modules": "ao.nn.qat.modules",
+    "nn.quantizable.modules": "ao.nn.quantizable.modules",
+    "nn.quantized.dynamic": "ao.nn.quantized.dynamic",
+    "nn.quantized.functional": "ao.nn.quantized.functional",
     "quantization": "ao.quantization",
+    "quantization.fake_quantize": "ao.quantization.fake_quantize",
+    "quantization.fuse_modules": "ao.quantization.fuse_modules",
+    "quantization.fuser_method_mappings": "ao.quantization.fuser_method_mappings",
+    "quantization.observer": "ao.quantization.observer",
+    "quantization.qconfig": "ao.quantization.qconfig",
+    "quantization.qconfig_mapping": "ao.quantization.qconfig_mapping",
+    "quantization.quantization_mappings": "ao.quantization.quantization_mappings",
+    "quantization.quantize": "ao.quantization.quantize",
+    "quantization.quantize_fx": "ao.quantization.quantize_fx",
+    "quantization.stubs": "ao.quantization.stubs",
+    "quantization.utils": "ao.quantization.utils",
     "utils.data._utils.worker": "utils.data.worker",
 }
 # Modules of torchvision that load its shared libraries and register their contents: vision.py.

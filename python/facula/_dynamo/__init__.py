@@ -24,7 +24,7 @@ def assume_constant_result(fn: Any) -> Any:
 
 
 def graph_break(msg: str = "") -> None:
-    """Has no effect: there is no graph to break."""
+    """Divides the program of a function that is being captured; has no effect otherwise."""
 
 
 def mark_dynamic(t: Any, index: Any, *, hint_override: Any = None, min: Any = None, max: Any = None) -> None:
@@ -47,8 +47,8 @@ def optimize(backend: Any = "inductor", **options: Any) -> Any:
     return lambda f: compile(f, backend=backend, **options)
 
 
-def list_backends(*args: Any, **kwargs: Any) -> list[str]:
-    return []
+from ..compiler import list_backends as list_backends  # noqa: E402
+from ..compiler import register_backend as register_backend  # noqa: E402
 
 
 class ExplainOutput(NamedTuple):

@@ -111,6 +111,11 @@ class FunctionEvent(_Times):
         return self.stack[0] if self.stack else ""
 
     @property
+    def is_async(self) -> bool:
+        """Whether it may have ended on another thread, as collectives do."""
+        return bool(self.name.startswith("gloo:"))
+
+    @property
     def is_user_annotation(self) -> bool:
         return self.category == "user"
 

@@ -367,6 +367,8 @@ class TCPStore(Store):
         return len(super().list_keys())
 
     def __del__(self) -> None:
+        if contextlib is None or contextlib.suppress is None:
+            return  # the interpreter ends
         if server := getattr(self, "_server", None):
             server.close()
         if connection := getattr(self, "_socket", None):

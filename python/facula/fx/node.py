@@ -51,10 +51,10 @@ def _get_qualified_name(func: Any) -> str:
     """Returns the dotted name of a function for generated code and printed graphs."""
     if getattr(builtins, getattr(func, "__name__", ""), None) is func:
         return func.__name__
-    from .._ops import OpOverload, OpOverloadPacket
+    from .._ops import OpOverload, OpOverloadPacket, SizeOperator
     from ..overrides import is_tensor_method_or_property, resolve_name
 
-    if isinstance(func, (OpOverload, OpOverloadPacket)):
+    if isinstance(func, (OpOverload, OpOverloadPacket, SizeOperator)):
         return f"{_root().__name__}.ops.{func}"
     public_name = resolve_name(func)
     if public_name and not is_tensor_method_or_property(func):

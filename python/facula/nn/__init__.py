@@ -16,7 +16,7 @@ from .parameter import UninitializedBuffer as UninitializedBuffer
 from .parameter import UninitializedParameter as UninitializedParameter
 
 TYPE_CHECKING = False
-_SUBMODULES = "attention quantized".split()
+_SUBMODULES = "attention intrinsic qat quantizable quantized".split()
 if TYPE_CHECKING:
     from ._lazy import *
 else:

@@ -46,8 +46,11 @@ def _marked(data: Tensor, requires_grad: bool) -> Any:
 class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that a module registers when it is assigned as an attribute.
 
-    ``Parameter(data)`` shares the storage of ``data``, and requires gradients by default.
+    ``Parameter(data)`` shares the storage of ``data``, and requires gradients by default. Results that are
+    computed from parameters are plain tensors, also from those of a subclass.
     """
+
+    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         if data is None:

@@ -16,7 +16,11 @@ namespace facula {
   _(cache, "where each kernel was found or stored: file and digest")                            \
   _(layouts, "each tensor whose memory leaves or regains the logical layout")                      \
   _(passes, "the time of each pass from a graph to its kernels, and graphs before they are fused") \
-  _(llvm, "the LLVM code of each kernel that is compiled")
+  _(llvm, "the LLVM code of each kernel that is compiled")                                       \
+  _(recompiles, "each capture of a compiled function, and the guard that made it necessary")     \
+  _(breaks, "where a compiled function is divided: line, reason, and what would prevent it")     \
+  _(guards, "the guards of each captured segment")                                               \
+  _(graph, "the graph of each captured segment")
 
 enum class Log : uint8_t {
 #define FACULA_LOG_NAME(area, doc) area,

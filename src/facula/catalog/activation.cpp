@@ -1,13 +1,9 @@
 // Activations, softmax and dropout.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <sstream>
 
 #include "facula/autograd/calls.h"
-#include "facula/catalog/differences.h"
-#include "facula/catalog/softmax.h"
-#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -17,17 +13,20 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
-using catalog::narrowed;
 namespace d = facula::dtypes;
 
 namespace {
 Definer activation(const char* schema, const char* doc) {
-  return std::move(
-      define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
+  return std::move(define(schema)
+                       .doc(doc)
+                       .dtypes(d::floating)
+                       .strict()
+                       .bind(nn_functional)
+                       .samples(unary_samples(-4, 4))
+                       .in_place());
 }
 // Not a size that is known only when a program runs?
 bool is_known(const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); }
-
 // The gradient of units that are exponential below 0 (in self, or in self / alpha). At 0 PyTorch takes the derivative of the
 // exponential side; the derivative of the body there would be 1.
 VjpRule exponential_below(bool over_alpha) {
@@ -65,58 +64,10 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
-// Deliberate differences of gradients at NaN, and their reasons.
-constexpr const char* kZeroAtNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
-constexpr const char* kVectorsAtNaN =
-    "the gradient at NaN is that of PyTorch's vectors; its elements that fill none have another";
-Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
-  return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
-}
 // 1 where self is positive, else a number drawn from [lower, upper].
 Tensor slopes(const Tensor& self, double lower, double upper, std::optional<Generator*> g) {
   Tensor u = rand(self.sizes(), g ? *g : nullptr, compute_type(self.dtype()));
   return where(gt(self, 0), ones_like(self), to_dtype(add(mul(u, upper - lower), lower), self.dtype()));
-}
-// A dropout of `body`, which gives self where nothing is dropped; in place that writes nothing.
-template <class F>
-Definer dropping(const char* schema, const char* doc, F body) {
-  return std::move(define(schema)
-                       .doc(doc)
-                       .draws()
-                       .check([](const Call& c) {
-                         double p = c.real("p");
-                         runtime_check(p >= 0 && p <= 1, c.name())
-                             << "dropout probability has to be between 0 and 1, but got " << p;
-                       })
-                       .procedure(body)
-                       .in_place([body](const Call& c, const Tensor& self, double p, bool train) {
-                         Tensor y = body(c, self, p, train);
-                         if (y.impl() != self.impl()) copy_(self, y);
-                         return self;
-                       }));
-}
-bool is_dropped(double p, bool train) { return train && p != 0; }
-// Sizes of the noise of whole channels: 1 behind dimension `channels`.
-Dims noise_sizes(const Call& c, const Tensor& self, int channels) {
-  runtime_check(self.dim() > channels, c.name())
-      << "Feature dropout requires at least 2 dimensions in the input, got shape " << to_string(self.sizes());
-  Dims sizes(self.sizes());
-  for (int k = channels + 1; k < self.dim(); ++k) sizes[size_t(k)] = SymInt(int64_t(1));
-  return sizes;
-}
-Tensor of_channels(const Call& c, const Tensor& self, double p, bool train, bool has_batch) {
-  if (!is_dropped(p, train)) return self;
-  if (p == 1) return mul(self, 0);
-  return mul(self, _dropout(ones(noise_sizes(c, self, has_batch ? 1 : 0), self.dtype()), p));
-}
-Tensor of_selu(const Call& c, const Tensor& self, double p, bool train, bool channels) {
-  if (!is_dropped(p, train)) return self;
-  if (p == 1) return mul(self, 0);
-  Dims sizes = channels ? noise_sizes(c, self, 1) : Dims(self.sizes());
-  constexpr double low = -1.7580993408473766;  // selu at minus infinity
-  double scale = 1 / std::sqrt((1 - p) * (1 + p * low * low));
-  Tensor keep = bernoulli(empty(sizes, self.dtype()), 1 - p);
-  return _dropped_alpha(self, keep, scale, low * scale, -scale * p * low);
 }
 }  // namespace
 
@@ -126,6 +77,7 @@ FACULA_FAMILY(activation) {
       .doc("max(self, 0).")
       .dtypes(d::integral | d::floating)
       .bind(function | method | nn_functional)
+      .in_place()
       .pointwise([](Expr x) { return relu(x); })
       .samples(unary_samples());
   define("gelu(Tensor self, *, str approximate='none') -> Tensor")
@@ -134,6 +86,7 @@ FACULA_FAMILY(activation) {
           "Gaussian error linear unit, x * Phi(x). approximate='tanh' uses the tanh form.  Hendrycks and Gimpel, 2016.")
       .dtypes(d::floating)
       .bind(nn_functional)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         auto form = c.str("approximate");
         runtime_check(form == "none" || form == "tanh", "gelu")
@@ -143,31 +96,18 @@ FACULA_FAMILY(activation) {
         if (itemsize(c.dtype("self")) == 2) return fma(x, ndtr(x), constant(-0.0, x.dtype()));
         return x * ndtr(x);
       })
-      .differs("b?float\\d+ value: inf for nan at self=inf",
-               "PyTorch's cube of infinity is not compared with it")
-      .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
-               "the largest number is its own gelu")
-      .differs("b?float\\d+ (value|gradient of self): \\S+ for \\S+ at self=-(2\\.5|3|3\\.\\d+|7|10|20|33)$",
-               "1 + tanh or 1 + erf near -1 loses digits in PyTorch")
-      .differs("bfloat16 value: finite for -?0 at self=-?1\\.1\\d+e-38", "subnormal numbers stay")
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
   activation("silu(Tensor self) -> Tensor",
              "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
       .python("silu(input, inplace=False)")
-      .differs(catalog::kComplexZeros, catalog::kSignsOfZeros)
       .dtypes(d::floating | d::complex)
-      .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
-      .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
-               "exp(-self) overflows in PyTorch; the result is subnormal");
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); });
   define("softsign(Tensor self) -> Tensor")
-      .differs("bfloat16 gradient of self: ",
-               "1 / (1 + |x|) - |x| / (1 + |x|)^2 cancels far out, in PyTorch as here")
       .doc("x / (1 + |x|).")
       .grad_name("Div")
       .bind(nn_functional)
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .pointwise([](Expr x) { return x / cast(abs(x) + 1.0, x.dtype()); })
       .samples(unary_samples(-4, 4));
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
@@ -185,7 +125,6 @@ FACULA_FAMILY(activation) {
       .doc("The gradient of elu (and of celu, whose exponent is scale * self): at 0 as below it.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr alpha, Expr scale) {
         return select(x > 0.0, g, g * (alpha * scale) * exp(x * scale));
       })
@@ -208,7 +147,6 @@ FACULA_FAMILY(activation) {
       .doc("The gradient of softplus, in which beta and 1 / beta cancel.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr beta, Expr threshold) {
         Expr bx = x * beta, e = exp(bx);
         return select(bx > threshold, g, g * e / (e + 1.0));
@@ -242,7 +180,6 @@ FACULA_FAMILY(activation) {
         y = select((x > low) & (x < high), x, select(x < low, low, select(x > high, high, y)));
         return select(isnan(low), low, select(isnan(high), high, y));
       });
-
   define("relu6(Tensor self) -> Tensor")
       .python("relu6(input, inplace=False)")
       .doc("min(max(self, 0), 6).")
@@ -252,14 +189,11 @@ FACULA_FAMILY(activation) {
       .in_place([](const Tensor& self) { return hardtanh_(self, 0.0, 6.0); })
       .samples(unary_samples(-4, 9));
   define("tanhshrink(Tensor self) -> Tensor")
-      .differs("complex128 value: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at ",
-               "x - tanh(x) near 0 keeps few digits, in PyTorch as here")
       .doc("self - tanh(self).")
       .grad_name("Sub")
       .bind(nn_functional)
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .pointwise([](Expr x) { return x - tanh(x); })
       .samples(unary_samples(-4, 4));
   define(
@@ -297,6 +231,7 @@ FACULA_FAMILY(activation) {
       .grad_name("Elu")
       .dtypes(d::floating)
       .bind(function | nn_functional)
+      .in_place()
       .pointwise([](Expr x) {
         constexpr double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
         return select(x > 0.0, x * scale, (alpha * scale) * expm1(x));
@@ -315,20 +250,17 @@ FACULA_FAMILY(activation) {
                                     : !sym::may_be_less(SymInt(int64_t(0)), alpha.integer());
         runtime_check(!zero, "celu") << "ZeroDivisionError: alpha cannot be 0 for CELU";
       })
+      .in_place()
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x / alpha), x); })
       .vjp(exponential_below(true))
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
   activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
       .python("mish(input, inplace=False)")
-      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); })
-      .differs("float32 gradient of self: -\\S+ for \\S+ at self=-(88|100)",
-               "exp(-self) overflows in PyTorch");
+      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); });
   activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
       .python("hardswish(input, inplace=False)")
       .pointwise(
-          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); })
-      .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
-               "the largest number is its own hardswish");
+          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); });
   activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.")
       .python("hardsigmoid(input, inplace=False)")
       .pointwise([](Expr x) {
@@ -352,6 +284,7 @@ FACULA_FAMILY(activation) {
         must_fit_computed(c, "threshold");
         must_fit(c, "value");
       })
+      .in_place()
       .pointwise([](Expr x, Expr threshold, Expr value) {
         return select(x <= cast(threshold, x.dtype()), cast(value, x.dtype()), x);
       })
@@ -376,18 +309,14 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .strict()
       .bind(function | method | nn_functional)
-      .no_in_place()
       .check(fitting({"lambd"}))
       .pointwise(
           [](Expr x, Expr lambd) { return select((x >= -lambd) & (x <= lambd), zero_like(x), nan_or(x, x)); })
-      .differs("b?float\\d+ gradient of self: finite for 0 at self=\\S+, lambd=nan", kVectorsAtNaN)
-      .differs(kZeroAtNaN, kVectorsAtNaN)
       .samples(unary_samples(-4, 4));
   define("_leaky(Tensor self, Tensor weight) -> Tensor")
       .doc("x where positive, else weight * x.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr weight) { return select(x > 0.0, x, weight * x); })
       .samples({"self[3, 4], weight[4]", "self[], weight[]", "self[0], weight[1]"});
   define("prelu(Tensor self, Tensor weight) -> Tensor")
@@ -398,7 +327,6 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .strict()
       .bind(function | method | nn_functional)
-      .no_in_place()
       .composite([](const Tensor& x, const Tensor& weight) {
         SymInt n = weight.numel(), channels = x.dim() >= 2 ? x.size(1) : SymInt(int64_t(1));
         runtime_check(weight.dim() <= 1, "prelu")
@@ -418,7 +346,6 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .strict()
       .bind(nn_functional)
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         runtime_check(self.dim() > 0, "glu") << "self must have at least one dimension";
         int k = c.dim("dim");
@@ -432,7 +359,6 @@ FACULA_FAMILY(activation) {
       .doc("self * sigmoid(gate).")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr gate) { return x * sigmoid(gate); })
       // Derived, the gradient meets self before the slope of the gate, which may be 0: largest numbers give NaN.
       .vjp([](const Vjp& v) {
@@ -444,218 +370,9 @@ FACULA_FAMILY(activation) {
       .doc("The gradients of _gated. The gate's slope, which may be 0, meets self before the gradient does.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr gate) {
         Expr y = sigmoid(gate);
         return std::vector<Expr>{g * y, (1.0 - y) * y * x * g};
       })
       .samples({"grad[3, 4], self[3, 4], gate[3, 4]"});
-
-  define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
-      .doc("Gradient of softmax from its output: y * (g - sum(g * y)).")
-      .bind(function)
-      .no_in_place()
-      .composite([](const Call& c, const Tensor& g, const Tensor& y) {
-        Tensor gy = mul(g, y);
-        if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
-        return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))),
-                        *c.maybe_dtype("input_dtype"));
-      })
-      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
-  define(
-      "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
-      .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
-      .bind(function)
-      .no_in_place()
-      .composite([](const Call& c, const Tensor& g, const Tensor& y) {
-        Tensor total = y.dim() ? sum(g, c.dim("dim", "output"), true) : g;
-        return to_dtype(sub(g, mul(exp(y), total)), *c.maybe_dtype("input_dtype"));
-      })
-      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
-  define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
-      .python("softmax(input, dim=None, _stacklevel=3, dtype=None)")
-      .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
-      .bind(function | method | nn_functional | special)
-      .dtypes(d::floating)
-      .strict()
-      .no_in_place()
-      .composite([](const Call& c, const Tensor& self) {
-        Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
-        int k = c.dim("dim");
-        if (x.dim() == 0) return exp(sub(x, x));
-        if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
-        Tensor e = exp(sub(x, amax(x, k, true)));
-        Tensor total = sum(e, k, true);
-        // total >= 1: a division for each row instead of each element
-        return contiguous(mul(e, reciprocal(total)));
-      })
-      .vjp(catalog::gradient_of_softmax(false))
-      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
-                "self[33, 129], dim=1", "self[129, 33], dim=0"});
-  define("softmin(Tensor self, int dim, dtype? dtype=None) -> Tensor")
-      .grad_name("Softmax")
-      .python("softmin(input, dim=None, _stacklevel=3, dtype=None)")
-      .doc("softmax(-self) along `dim`.")
-      .bind(hidden)
-      .dtypes(d::floating)
-      .strict()
-      .no_in_place()
-      .composite([](const Call& c, const Tensor& self) {
-        return softmax(neg(self), c.dim("dim"), c.maybe_dtype("dtype"));
-      })
-      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2"});
-  define("gumbel_softmax(Tensor logits, float tau=1, bool hard=False, float eps=1e-10, int dim=-1) -> Tensor")
-      .doc(
-          "A random pick in proportion to softmax(logits), relaxed by temperature `tau`; `hard` gives one-hot vectors whose gradient is "
-          "that of the relaxed pick. `eps` is not used.  Jang et al., 2016.")
-      .grad_name([](const Call& c) { return grad_name(c.flag("hard") ? "Add" : "Softmax"); })
-      .bind(nn_functional)
-      .draws()
-      .dtypes(d::floating)
-      .strict()
-      .composite([](const Call& c, const Tensor& logits, const Tensor& tau, bool hard) {
-        DType t = compute_type(logits.dtype());
-        Tensor u = add(rand(logits.sizes(), nullptr, t), t == DType::Float64
-                                                             ? std::numeric_limits<double>::min()
-                                                             : double(std::numeric_limits<float>::min()));
-        Tensor x = to_dtype(div(sub(to_dtype(logits, t), log(neg(log(u)))), tau), logits.dtype());
-        int k = c.dim("dim", "logits");
-        Tensor soft = softmax(x, k), fixed = detach(soft);
-        if (!hard) return soft;
-        Tensor one_hot = scatter(zeros_like(soft), k, argmax(fixed, k, true), 1.0);
-        return add(sub(one_hot, fixed), soft);
-      })
-      .undifferenced("hard picks have the gradient of the relaxed ones")
-      .samples({"logits[3, 4]", "logits[3, 4], tau=0.5, hard=True, dim=0"});
-  define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
-      .python("log_softmax(input, dim=None, _stacklevel=3, dtype=None)")
-      .doc("log(softmax(self)) along `dim`, computed stably.")
-      .bind(function | method | nn_functional | special)
-      .dtypes(d::floating)
-      .strict()
-      .no_in_place()
-      .composite([](const Call& c, const Tensor& self) {
-        Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
-        int k = c.dim("dim");
-        if (x.dim() == 0) return sub(x, x);
-        if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
-        Tensor shifted = sub(x, amax(x, k, true));
-        return contiguous(sub(shifted, log(sum(exp(shifted), k, true))));
-      })
-      // By the result; derived, the maximum has a gradient too, which is 0 but for rounding.
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(
-            _log_softmax_backward_data(v.grad(),
-                                       catalog::unrounded(v, [](const Tensor& x, int64_t dim,
-                                                                DType t) { return log_softmax(x, dim, t); }),
-                                       c.dim("dim"), c.dtype("self")));
-      })
-      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
-                "self[33, 129], dim=1", "self[129, 33], dim=0"});
-  define("_dropout(Tensor input, float p) -> Tensor")
-      .doc("Each element is zero with probability p, the others are scaled by 1 / (1 - p).")
-      .grad_name([](const Call& c) { return c.real("p") == 0 || c.real("p") == 1 ? "" : grad_name("Mul"); })
-      .bind(hidden)
-      .draws()
-      .dtypes(d::floating)
-      .check([](const Call& c) {
-        double p = c.real("p");
-        // Integers are dropped all or none: what is kept of them could not be scaled.
-        runtime_check(is_differentiable(c.dtype("input")) || p == 0 || p == 1, "dropout")
-            << "result type " << default_dtype() << " can't be cast to the desired output type "
-            << c.dtype("input") << hint("input.float() converts");
-      })
-      .composite([](const Tensor& input, const Tensor& p) {
-        if (!is_differentiable(input.dtype())) return mul(input, to_dtype(lt(p, 1), input.dtype()));
-        Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
-        Tensor q = rsub(to_dtype(p, DType::Float64), 1), none = zeros({}, DType::Float64);
-        // At p = 1 nothing is kept, and nothing is infinite.
-        Tensor factor = to_dtype(where(gt(q, 0), reciprocal(q), none), input.dtype());
-        return mul(input, where(ge(noise, p), factor, to_dtype(none, input.dtype())));
-      })
-      .samples({"input[3, 4], p=0.5", "input[5], p=1.0"});
-  dropping(
-      "dropout(Tensor self, float p=0.5, bool train=True) -> Tensor",
-      "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.",
-      [](const Call&, const Tensor& self, double p, bool train) {
-        return is_dropped(p, train) ? _dropout(self, p) : self;
-      })
-      .python("dropout(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .also("train", "training")
-      .bind(function)
-      .samples({"self[3, 4], p=0.5", "self[3, 4], p=0.3, train=False", "self[5], p=1.0"});
-  dropping("feature_dropout(Tensor self, float p, bool train) -> Tensor",
-           "dropout of whole channels, dimension 1.  Tompson et al., 2015.",
-           [](const Call& c, const Tensor& self, double p, bool train) {
-             return of_channels(c, self, p, train, true);
-           })
-      .bind(function)
-      .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
-  dropping(
-      "dropout1d(Tensor self, float p=0.5, bool training=True) -> Tensor",
-      "Zeroes whole channels of [N, C, L] or [C, L] with probability p.  Tompson et al., 2015.",
-      [](const Call& c, const Tensor& self, double p, bool train) {
-        runtime_check(self.dim() == 2 || self.dim() == 3, "dropout1d")
-            << "Expected 2D or 3D input, but received a " << self.dim()
-            << "D input. Note that dropout1d exists to provide channel-wise dropout on inputs with 1 spatial "
-               "dimension, a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs).";
-        return of_channels(c, self, p, train, self.dim() == 3);
-      })
-      .python("dropout1d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .bind(hidden)
-      .samples({"self[3, 4, 2], p=0.5", "self[3, 4], p=0.3, training=False"});
-  dropping(
-      "dropout2d(Tensor self, float p=0.5, bool training=True) -> Tensor",
-      "Zeroes whole channels of [N, C, H, W] with probability p; of [N, C, L] too, where one would expect [C, H, W], as PyTorch "
-      "does.  Tompson et al., 2015.",
-      [](const Call& c, const Tensor& self, double p, bool train) {
-        return of_channels(c, self, p, train, true);
-      })
-      .python("dropout2d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)", "warn_of_rank('dropout2d', input.dim(), 2)")
-      .bind(hidden)
-      .samples({"self[3, 4, 2, 2], p=0.5", "self[3, 4, 2], p=0.3, training=False"});
-  dropping(
-      "dropout3d(Tensor self, float p=0.5, bool training=True) -> Tensor",
-      "Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p.  Tompson et al., 2015.",
-      [](const Call& c, const Tensor& self, double p, bool train) {
-        return of_channels(c, self, p, train, self.dim() == 5);
-      })
-      .python("dropout3d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)", "warn_of_rank('dropout3d', input.dim(), 3)")
-      .bind(hidden)
-      .samples({"self[3, 4, 2, 2, 1], p=0.5", "self[4, 2, 1, 2], p=0.3"});
-  define("_dropped_alpha(Tensor self, Tensor keep, Scalar scale, Scalar low, Scalar shift) -> Tensor")
-      .doc("self times scale where keep is 1, low where it is 0, and shift beside.")
-      .grad_name("Add")
-      .bind(hidden)
-      .dtypes(d::floating)
-      .no_in_place()
-      .pointwise([](Expr x, Expr keep, Expr scale, Expr low, Expr shift) {
-        return x * (keep * scale) + ((1.0 - keep) * low + shift);
-      })
-      .samples({"self[3, 4], keep<2>[3, 1], scale=0.5, low=-1, shift=0.25"});
-  dropping("alpha_dropout(Tensor self, float p, bool train) -> Tensor",
-           "Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017.",
-           [](const Call& c, const Tensor& self, double p, bool train) {
-             return of_selu(c, self, p, train, false);
-           })
-      .python("alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .also("train", "training")
-      .bind(function)
-      .samples({"self[3, 4], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
-  dropping("feature_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
-           "alpha_dropout of whole channels.",
-           [](const Call& c, const Tensor& self, double p, bool train) {
-             return of_selu(c, self, p, train, true);
-           })
-      .python("feature_alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .also("train", "training")
-      .bind(function)
-      .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
 }

@@ -6,8 +6,6 @@
 #include "facula/op/operator.h"
 #include "facula/op/views.h"
 #include "facula/ops.h"
-#include "facula/sym/run_time.h"
-#include "facula/tensor/promotion.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -15,14 +13,12 @@ using namespace facula::op;
 namespace d = facula::dtypes;
 
 namespace {
-
 // Operator `name` joins what `raise` makes of each tensor along `dim`.
 Definer stack_raised(const char* name, int dim, Tensor (*raise)(const Tensor&)) {
   return define(std::string(name) + "(Tensor[] tensors) -> Tensor")
       .converting_out()
       .bad_conversion(ErrorType::TypeError)
       .bind(function)
-      .no_in_place()
       .procedure([dim, raise](const Call& c, const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), c.name()) << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
@@ -39,7 +35,6 @@ void at_least(const char* name, const char* doc, Tensor (*raise)(const Tensor&))
       .doc(doc)
       .dtypes(d::stored)
       .bind(function)
-      .no_in_place()
       .procedure([raise](const Tensor& self) { return raise(self); })
       .samples({"self[]", "self[3]", "self[2, 3]"});
   define(std::string(name) + ".Sequence(Tensor[] tensors) -> Tensor[]")
@@ -52,7 +47,6 @@ void at_least(const char* name, const char* doc, Tensor (*raise)(const Tensor&))
       })
       .samples({"tensors{[], [3]}"});
 }
-
 // ---- channels and pixels
 bool lies_channels_last(const Tensor& t) {
   return t.dim() == 4 && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last);
@@ -94,101 +88,6 @@ Tensor rearranged(const Pixels& p, const Dims& apart, Ints of_channels, Ints of_
   Tensor made = reshape(permute(reshape(p.images, joined(apart)), order), joined(together));
   return p.is_last ? movedim(made, {-1}, {1}) : made;
 }
-
-// ---- parts along a dimension
-std::vector<Geometry> nearly_equal_parts(const Call& c, const Geometry& g, int dim, int64_t parts) {
-  runtime_check(parts > 0, c.name()) << "number of sections must be larger than 0, got " << parts;
-  int64_t n = g.size(dim).guard_int();
-  auto cut = [&](int64_t k) { return k * (n / parts) + std::min(k, n % parts); };
-  return views(c.name(), g, parts, [&](Geometry& piece, int64_t k) {
-    piece.slice(dim, cut(k), cut(k + 1) - cut(k), int64_t(1));
-  });
-}
-std::vector<Geometry> parts_at(const Call& c, const Geometry& g, int dim, SymSpan indices) {
-  SymInt n = g.size(dim), none = int64_t(0);
-  std::vector<SymInt> cuts{none};
-  for (SymInt i : indices) {
-    if (sym::is_run_time(i) || sym::is_run_time(n))
-      cuts.push_back(max(min(sym::from_the_end(i, n), n), none));
-    else cuts.push_back(i < -n ? none : i < none ? i + n : i > n ? n : i);
-  }
-  cuts.push_back(n);
-  return views(c.name(), g, int64_t(cuts.size()) - 1, [&](Geometry& piece, int64_t part) {
-    auto k = size_t(part);
-    piece.slice(dim, cuts[k], max(cuts[k + 1] - cuts[k], none), int64_t(1));
-  });
-}
-void check_splittable(const char* name, int rank, int needed) {
-  runtime_check(rank >= needed, name) << "requires a tensor with at least " << needed << " dimension"
-                                      << (needed > 1 ? "s" : "") << ", got one with " << rank;
-}
-
-// hsplit, vsplit and dsplit: parts of equal size, or those between indices, along dimension `dim`.
-void define_splits(const char* name, int dim, int rank, const char* doc, const char* sections,
-                   const char* indices) {
-  auto along = [dim](const Geometry& g) { return dim == 1 && g.dim() == 1 ? 0 : dim; };
-  define(std::string(name) + "(Tensor(a) self, int sections) -> Tensor(a)[]")
-      .doc(doc)
-      .grad_name("Slice")
-      .view([=](const Call& c, Geometry g) {
-        check_splittable(c.name(), g.dim(), rank);
-        int d = along(g);
-        int64_t n = g.size(d).guard_int(), parts = c.integer("sections").guard_int();
-        runtime_check(parts > 0 && n % parts == 0, c.name())
-            << "attempted to split along dimension " << d << ", but the size of the dimension " << n
-            << " is not divisible by the split_size " << parts << "!";
-        return nearly_equal_parts(c, g, d, parts);
-      })
-      .samples({sections});
-  define(std::string(name) + ".indices(Tensor(a) self, int[] indices) -> Tensor(a)[]")
-      .doc(doc)
-      .grad_name("Slice")
-      .view([=](const Call& c, Geometry g) {
-        check_splittable(c.name(), g.dim(), rank);
-        return parts_at(c, g, along(g), c.ints("indices"));
-      })
-      .samples({indices});
-}
-
-// The lower triangle of the matrix; an upper one is a lower one turned by half a turn.
-Tensor triangle_indices(const Call& c, int64_t rows, int64_t columns, int64_t offset, bool upper) {
-  runtime_check(rows >= 0 && columns >= 0, c.name())
-      << "row and col must be non-negative, got " << rows << " and " << columns;
-  DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
-  __int128 diagonal = upper ? __int128(columns) - rows - offset : __int128(offset);
-  diagonal = std::clamp<__int128>(diagonal, -__int128(rows), columns);
-  // Sum of min(j, columns) for j up to n; row k has the first k + diagonal + 1 columns.
-  auto up_to = [&](__int128 n) {
-    __int128 m = std::clamp<__int128>(n, 0, columns);
-    return m * (m + 1) / 2 + (n > m ? (n - m) * columns : 0);
-  };
-  __int128 count = up_to(std::max<__int128>(0, diagonal + rows)) - up_to(std::max<__int128>(0, diagonal));
-  runtime_check(count < __int128(1) << 58, c.name())
-      << "a triangle of " << rows << " rows and " << columns << " columns has too many entries";
-  auto skipped = int64_t(std::max<__int128>(0, -diagonal));
-  auto length = int64_t(std::min<__int128>(columns, skipped + diagonal + 1));
-  return _triangle_indices(Scalar(length), Scalar(columns), Scalar(upper ? rows - 1 - skipped : skipped),
-                           int64_t(count), upper, t);
-}
-
-// Row and column of entry p of a triangle whose rows have length, length + 1, ..., columns, columns, ... entries. In float64, which
-// is exact for as many as an address space holds; the row's estimate, off by less than 1/8, is lowered to be never the next one.
-std::pair<Expr, Expr> triangle_entry(Expr p, Expr length, Expr columns) {
-  Expr growing = columns - length, half = length - 0.5;
-  auto before = [&](Expr k) {
-    return k * (k * 0.5 + half);
-  };  // in the rows that are shorter than all columns
-  Expr corner = before(growing), grows = lt(p, corner), from = select(grows, p, p - corner);
-  Expr k = select(grows, sqrt(half * half + p * 2.0) - half,
-                  from * (1.0 / columns));  // before(k) = p, and k columns = from
-  k = floor(select(k < 0.125, 0.0, k - 0.125));
-  Expr column = from - k * select(grows, k * 0.5 + half, columns),
-       entries = select(grows, length + k, columns);
-  Expr next = ge(column, entries);
-  k = select(grows, k, k + growing);
-  return {select(next, k + 1.0, k), select(next, column - entries, column)};
-}
-
 // n over k, or `far` where it is no less.
 int64_t binomial(__int128 n, __int128 k, int64_t far) {
   __int128 count = 1;
@@ -196,7 +95,6 @@ int64_t binomial(__int128 n, __int128 k, int64_t far) {
   for (__int128 i = 1; i <= k && count < far; ++i) count = count * (n - k + i) / i;
   return int64_t(std::min<__int128>(count, far));
 }
-
 // The rows of r places below n: each increasing, or not falling where places may come again.
 Tensor choices(int64_t n, int64_t r, bool again) {
   if (n == 0 || (!again && r > n)) return empty(Sizes{int64_t(0), r}, DType::Int64);
@@ -213,7 +111,6 @@ Tensor choices(int64_t n, int64_t r, bool again) {
   }
   return _to_device(t, default_device());  // that of the call
 }
-
 Tensor turned(const Tensor& self, int64_t k, int a, int b) {
   switch (((k % 4) + 4) % 4) {
     case 1: return transpose(flip(self, Sizes{int64_t(b)}), a, b);
@@ -222,7 +119,6 @@ Tensor turned(const Tensor& self, int64_t k, int a, int b) {
     default: return clone(self, MemoryFormat::contiguous);
   }
 }
-
 }  // namespace
 
 FACULA_FAMILY(arrange) {
@@ -232,52 +128,8 @@ FACULA_FAMILY(arrange) {
   stack_raised("dstack", 2, with_depth)
       .doc("Joined along dimension 2; what has fewer dimensions is raised to [1, n, 1] or [n, m, 1].")
       .samples({"tensors{[3], [3]}", "tensors{[2, 3], [2, 3, 2]}"});
-
-  define("tensor_split(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]")
-      .also("sections", "indices_or_sections")
-      .doc("`sections` views of nearly equal size along `dim`; the first ones are larger by one.")
-      .grad_name("Slice")
-      .view([](const Call& c, Geometry g) {
-        check_splittable(c.name(), g.dim(), 1);
-        return nearly_equal_parts(c, g, c.dim("dim"), c.integer("sections").guard_int());
-      })
-      .samples({"self[7], sections=3", "self[2, 5], sections=2, dim=1"});
-  define("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]")
-      .also("indices", "indices_or_sections")
-      .doc("Views of the parts along `dim` between the indices.")
-      .grad_name("Slice")
-      .view([](const Call& c, Geometry g) {
-        check_splittable(c.name(), g.dim(), 1);
-        return parts_at(c, g, c.dim("dim"), c.ints("indices"));
-      })
-      .samples({"self[7], indices=[2, 4]", "self[2, 5], indices=[-1, 9], dim=1"});
-  define("tensor_split.tensor(Tensor(a) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]")
-      .also("tensor_indices_or_sections", "indices_or_sections")
-      .doc("The same by a tensor on the CPU: 0-d the number of parts, else the indices.")
-      .differs("\\w+ error: a result for RuntimeError .*(to have dtype of long|represented as a SymInt)",
-               "any integer says where, and one before the beginning is the beginning")
-      .reads_data()
-      .procedure([](const Tensor& self, const Tensor& at, int64_t dim) {
-        runtime_check(at.dtype() == DType::Int64 && at.dim() <= 1, "tensor_split")
-            << "expected indices or sections of dtype int64 and at most 1 dimension, but got " << at.dtype()
-            << " of shape " << to_string(at.sizes());
-        if (at.dim() == 0) return tensor_split(self, SymInt(at.item().to_int()), dim);
-        Dims indices;
-        for (auto& t : unbind(at)) indices.push_back(t.item().to_int());
-        return tensor_split(self, Sizes(indices), dim);
-      })
-      .samples({"self[7], tensor_indices_or_sections<7>[2]"});
-  define_splits("hsplit", 1, 1,
-                "Parts along dimension 1 (0 of a vector): `sections` equal ones, or those between indices.",
-                "self[2, 4], sections=2", "self[5], indices=[2, 3]");
-  define_splits("vsplit", 0, 2, "Parts along dimension 0: `sections` equal ones, or those between indices.",
-                "self[4, 2], sections=2", "self[5, 2], indices=[2, 3]");
-  define_splits("dsplit", 2, 3, "Parts along dimension 2: `sections` equal ones, or those between indices.",
-                "self[1, 2, 4], sections=2", "self[1, 2, 5], indices=[2, 3]");
-
   define("fliplr(Tensor self) -> Tensor")
       .doc("Order reversed along dimension 1.")
-      .no_in_place()
       .procedure([](const Tensor& self) {
         runtime_check(self.dim() >= 2, "fliplr")
             << "input must be >= 2-d, got shape " << to_string(self.sizes());
@@ -286,7 +138,6 @@ FACULA_FAMILY(arrange) {
       .samples({"self[2, 3]"});
   define("flipud(Tensor self) -> Tensor")
       .doc("Order reversed along dimension 0.")
-      .no_in_place()
       .procedure([](const Tensor& self) {
         runtime_check(self.dim() >= 1, "flipud")
             << "input must be >= 1-d, got shape " << to_string(self.sizes());
@@ -297,7 +148,6 @@ FACULA_FAMILY(arrange) {
       .grad_name("Rot90")
       .doc(
           "Turned k times by a right angle in the plane of `dims`, from the first dimension towards the second.")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t k, SymSpan dims) {
         runtime_check(dims.size() == 2, "rot90")
             << "expected total rotation dims == 2, but got dims = " << to_string(dims);
@@ -311,121 +161,6 @@ FACULA_FAMILY(arrange) {
         return turned(self, k, a, b);
       })
       .samples({"self[2, 3]", "self[2, 3, 4], k=-1, dims=[1, 2]", "self[2, 3], k=2", "self[2, 3], k=4"});
-
-  define("diag_embed(Tensor self, SymInt offset=0, int dim1=-2, int dim2=-1) -> Tensor")
-      .grad_name("DiagEmbed")
-      .doc("Matrices in dimensions dim1 and dim2 with the last dimension of self on a diagonal, 0 elsewhere.")
-      .no_in_place()
-      .procedure([](const Call& c, const Tensor& self, SymInt offset) {
-        int rank = self.dim() + 1, a = wrap_dim(c.name(), c.integer("dim1").guard_int(), rank),
-            b = wrap_dim(c.name(), c.integer("dim2").guard_int(), rank);
-        runtime_check(a != b, c.name()) << "diagonal dimensions cannot be identical " << a << ", " << b;
-        index_check(self.dim() > 0, c.name()) << "expected a tensor with at least 1 dimension, got a 0-d one";
-        SymInt n = self.size(-1) + max(offset, -offset);
-        Dims sizes = without(self.sizes(), self.dim() - 1);
-        sizes = inserted(sizes, std::min(a, b), n);
-        return diagonal_backward(self, inserted(sizes, std::max(a, b), n), offset, a, b);
-      })
-      .samples({"self[3]", "self[2, 3], offset=1", "self[2, 3], offset=-1, dim1=0, dim2=2", "self[0]"});
-  define("diagflat(Tensor self, SymInt offset=0) -> Tensor")
-      .grad_name("DiagEmbed")
-      .doc("The matrix with the elements of self, in row-major order, on a diagonal.")
-      .no_in_place()
-      .procedure([](const Tensor& self, SymInt offset) {
-        return diag_embed(reshape(self, Sizes{self.numel()}), offset);
-      })
-      .samples({"self[3]", "self[2, 2], offset=1", "self[]"});
-  define("diag(Tensor self, SymInt diagonal=0) -> Tensor")
-      .grad_name([](const Call& c) {
-        return c.rank("self") == 1 ? grad_name("DiagEmbed") : "DiagonalBackward0_copy";
-      })
-      .doc("The matrix with the elements of a vector on a diagonal, or a matrix's diagonal.")
-      .exact_out()
-      .dtypes(d::stored)
-      .no_in_place()
-      .procedure([](const Tensor& self, SymInt diagonal) {
-        runtime_check(self.dim() == 1 || self.dim() == 2, "diag")
-            << "Supports 1D or 2D tensors. Got " << self.dim() << "D";
-        return self.dim() == 1 ? diag_embed(self, diagonal) : clone(facula::diagonal(self, diagonal));
-      })
-      .samples({"self[3]", "self[3], diagonal=-1", "self[3, 4], diagonal=1"});
-  define("trace(Tensor self) -> Tensor")
-      .doc("The sum of a matrix's diagonal.")
-      .autocast(Autocast::fp32)
-      .no_in_place()
-      .composite([](const Tensor& self) {
-        supported_check(self.dtype() != DType::Bool, "trace")
-            << "not implemented for '" << self.dtype() << "'";
-        runtime_check(self.dim() == 2, "trace")
-            << "expected a matrix, but got shape " << to_string(self.sizes());
-        return sum(diagonal(self));
-      })
-      .samples({"self[3, 3]", "self[2, 4]", "self[0, 3]"});
-  define("block_diag(Tensor[] tensors) -> Tensor")
-      .doc("The matrix with the given ones along its diagonal, 0 elsewhere; numbers and vectors are rows.")
-      .bind(hidden)
-      .no_in_place()
-      .procedure([](const std::vector<Tensor>& tensors) {
-        SymInt columns = int64_t(0), before = int64_t(0);
-        Promotion p;
-        std::vector<Tensor> blocks;
-        for (size_t k = 0; k < tensors.size(); ++k) {
-          auto& t = tensors[k];
-          runtime_check(t.dim() <= 2, "block_diag")
-              << "input tensors must have 2 or fewer dimensions. Input " << k << " has " << t.dim();
-          blocks.push_back(t.dim() == 2 ? t : reshape(t, Sizes{int64_t(1), t.numel()}));
-          columns += blocks.back().size(1);
-          p.add(t);
-        }
-        for (auto& t : blocks) {
-          SymInt own = t.size(1);
-          t = constant_pad_nd(to_dtype(t, p.result()), Sizes{before, columns - before - own}, 0);
-          before += own;
-        }
-        return blocks.empty() ? zeros(Sizes{int64_t(1), int64_t(0)}) : cat(blocks, 0);
-      })
-      .samples({"tensors{[2, 3], [], [2]}", "tensors{[2, 0], [1, 2]}"});
-
-  define(
-      "_triangle_indices(Scalar length, Scalar columns, Scalar first, SymInt count, bool upper, dtype dtype) -> Tensor")
-      .doc(
-          "Rows and columns of `count` entries of a triangle: from row `first` on and from the left, `length` in the first row, in each other "
-          "one more, up to all; of an upper one, from `first` up, from the right and from the last entry.")
-      .bind(hidden)
-      .no_in_place()
-      .non_differentiable()
-      .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .shape([](const Call& c) { return Dims{int64_t(2), c.integer("count")}; })
-      .loop([](const LoopCall& c, Index i) {
-        auto number = [&](const char* name) { return cast(c.scalar(name, DType::Int64), DType::Float64); };
-        bool upper = c.flag("upper");
-        Expr p = upper ? loop::size(c.integer("count")) - i[1] - 1 : i[1], columns = number("columns"),
-             first = number("first");
-        auto [row, column] = triangle_entry(cast(p, DType::Float64), number("length"), columns);
-        row = upper ? first - row : first + row;
-        column = upper ? columns - 1.0 - column : column;
-        return cast(cast(select(eq(i[0], integer(0)), row, column), DType::Int64),
-                    compute_type(*c.maybe_dtype("dtype")));
-      })
-      .samples({"length=1, columns=4, first=0, count=14, upper=False, dtype=int64",
-                "length=2, columns=3, first=3, count=11, upper=True, dtype=int64",
-                "length=1, columns=1, first=0, count=0, upper=False, dtype=int64"});
-  define("tril_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
-      .doc("Rows and columns, [2, count], of the entries of a lower triangle, in row-major order.")
-      .bind(function)
-      .non_differentiable()
-      .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
-        return triangle_indices(c, row, col, offset, false);
-      })
-      .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
-  define("triu_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
-      .doc("Rows and columns, [2, count], of the entries of an upper triangle, in row-major order.")
-      .bind(function)
-      .non_differentiable()
-      .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
-        return triangle_indices(c, row, col, offset, true);
-      })
-      .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
   at_least("atleast_1d", "self, as a vector where it is 0-d.",
            [](const Tensor& t) { return t.dim() ? t : reshape(t, Sizes{int64_t(1)}); });
   at_least("atleast_2d", "self, as a matrix of one row where it has fewer dimensions.", as_row);
@@ -483,7 +218,6 @@ FACULA_FAMILY(arrange) {
   define("cartesian_prod(Tensor[] tensors) -> Tensor")
       .doc("All choices of one element of each vector, one a row; of a single vector itself.")
       .bind(function)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) {
         for (auto& t : tensors)
           runtime_check(t.dim() == 1, "cartesian_prod")
@@ -499,7 +233,6 @@ FACULA_FAMILY(arrange) {
       .doc("[*, C r^2, H, W] to [*, C, H r, W r].  Shi et al., 2016.")
       .dtypes(d::stored)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t upscale_factor) {
         Pixels p = pixels("pixel_shuffle", self, "upscale_factor", upscale_factor);
         SymInt r(upscale_factor), squared = r * r;
@@ -511,13 +244,10 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"self[2, 8, 2, 3], upscale_factor=2", "self[4, 1, 2], upscale_factor=2"});
   define("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor")
-      .differs("\\w+ shape: \\[.*\\b0\\b.*\\] for \\[.*\\b0\\b.*\\] with sizes \\d+ as 0",
-               "nothing has the shape that something has; PyTorch gives it back as it was")
       .grad_name("PixelUnshuffle")
       .doc("[*, C, H r, W r] to [*, C r^2, H, W]: the inverse of pixel_shuffle.")
       .dtypes(d::stored)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t downscale_factor) {
         Pixels p = pixels("pixel_unshuffle", self, "downscale_factor", downscale_factor);
         SymInt r(downscale_factor), none(int64_t(0));
@@ -535,7 +265,6 @@ FACULA_FAMILY(arrange) {
       .dtypes(d::stored)
       .bind(function | nn_functional)
       .alias("native_channel_shuffle")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t groups) {
         runtime_check(groups > 0, "channel_shuffle")
             << "number of groups to divide channels in must be positive, got " << groups;
@@ -582,7 +311,6 @@ FACULA_FAMILY(arrange) {
       .grad_name("Stack")
       .doc(
           "All choices of r elements of a vector in their order, one a row; an element again where `with_replacement`.")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t r, bool again) {
         runtime_check(self.dim() == 1, "combinations")
             << "expects a 1D vector, but got shape " << to_string(self.sizes());

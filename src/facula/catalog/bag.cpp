@@ -1,5 +1,4 @@
 // Bags of embeddings: reductions of the rows that each bag of indices picks.
-#include "facula/catalog/differences.h"
 #include "facula/catalog/vectors.h"
 #include "facula/catalog/widened.h"
 #include "facula/loop/monoid.h"
@@ -93,7 +92,6 @@ FACULA_FAMILY(bag) {
           "The first of the counted rows of each bag that has the largest value in a column; bag k: bounds[k] to bounds[k + 1]. A NaN is "
           "what is larger than nothing before it, and than which nothing is: the first row's stays, others are passed.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .promote(Promote::none)
       .result(ResultType::int64)
@@ -123,9 +121,6 @@ FACULA_FAMILY(bag) {
       .samples({"rows![5, 2], bounds<1>[3], counted?[5], longest=3"});
   define(
       "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, Tensor, Tensor, Tensor)")
-      .differs(
-          "float32 error: RuntimeError .*expected dtype int32 or int64.* for a result with indices of (uint8|bool)",
-          "bytes and masks are no indices of bags, in PyTorch's nn.functional neither")
       .doc(
           "Sums (mode 0), means (1) or maxima (2) of the rows of `weight` that bags of indices pick; bags begin at `offsets`. Also the bag of each index, the sizes of the bags and, of maxima, the rows.")
       .grad_name("EmbeddingBag")
@@ -189,11 +184,6 @@ FACULA_FAMILY(bag) {
           "Sums, means or maxima of the rows of `weight` that bags of integers pick: rows of input [bags, size], or parts of [n] that begin at `offsets`. "
           "per_sample_weights scales rows of sums; padding_idx is not counted.")
       .bind(hidden)
-      .differs("\\w+ error: a result for RuntimeError \\(step must be nonzero\\) with sizes",
-               "bags that hold no index are bags; PyTorch counts from 0 in steps of their length")
-      .differs("\\w+ error: RuntimeError .*expected dtype int32 or int64.* for a result with input of",
-               "indices are int32 or int64 whatever the mode, as in PyTorch's sums and means")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .reads_data()
       .procedure([](const Call& c) { return bags(c); })
       .samples({"input<5>[2, 3], weight[5, 3]", "input<5>[7], weight[5, 3], offsets<1>[2], mode='max'",

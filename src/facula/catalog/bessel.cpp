@@ -12,36 +12,15 @@ namespace d = facula::dtypes;
 
 namespace {
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kUnbounded = "(float|bfloat|u?int)\\d+ (value|gradient of self): -?inf for nan at ";
-constexpr const char* kInfiniteProducts =
-    "infinite where it grows without bound; PyTorch subtracts infinities, or multiplies 0 by one";
-constexpr const char* kRecurrence =
-    "(float32|u?int\\d+) value: (-?\\d\\S*|finite|-?0|-?inf) for (-?\\d\\S*|finite|-?0|-?inf|nan) at ";
-constexpr const char* kInFloat64 =
-    "by the recurrence in float64, rounded once; PyTorch's in float32 adds up roundings and overflows earlier";
-
-constexpr const char* kUnset =
-    "float\\d+ value: nan for (finite|-?0) at (x=nan, n=\\d+|n=\\d+, x=nan|x=nan$)";
-constexpr const char* kStopped = "PyTorch stops at a NaN before it has set what it returns";
-
-constexpr const char* kRoundedOnce =
-    "(b?float(16|32)|u?int\\d+) (value|gradient of self): (-?\\d\\S*|finite|-?0) for (-?\\d\\S*|finite|-?0|-?inf|nan) at ";
-constexpr const char* kOnce =
-    "in float64, rounded once; PyTorch's in float32 loses digits where it is near a zero or far out, and overflows earlier";
-constexpr const char* kDigits = "float64 (value|gradient of self): (-?\\d\\S*) for (-?\\d\\S*) at ";
-constexpr const char* kFewer = "nearer to the function, by up to seven digits";
-constexpr const char* kFarOut =
-    "float\\d+ (value|gradient of self): (-?0|finite|-?\\d\\S*) for (nan|-?0|finite|-?\\d\\S*) at (self|x)=-?(inf|\\d\\S*e\\+\\d+)$";
-constexpr const char* kLimit =
-    "what it tends to; PyTorch's takes the cosine of infinity, or subtracts what it cannot tell apart";
-
 Expr wide(Expr x) { return cast(x, DType::Float64); }
 
 Definer mapped(const char* schema, const char* doc, Expr (*f)(Expr)) {
-  return define(schema).doc(doc).dtypes(d::floating).promote(Promote::int_to_float).pointwise([f](Expr x) {
-    return cast(f(wide(x)), x.dtype());
-  });
+  return define(schema)
+      .doc(doc)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .in_place()
+      .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); });
 }
 Definer bessel(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return std::move(define(schema)
@@ -49,11 +28,6 @@ Definer bessel(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
                        .bind(special)
-                       .no_in_place()
-                       .differs(kUnbounded, kInfiniteProducts)
-                       .differs(kRoundedOnce, kOnce)
-                       .differs(kFarOut, kLimit)
-                       .differs(kDigits, kFewer)
                        .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); })
                        .samples(unary_samples(0.1, 12)));
 }
@@ -65,12 +39,8 @@ Definer function_of_x(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
                        .bind(special)
-                       .no_in_place()
                        .non_differentiable()
                        .undifferenced(kMarked)
-                       .differs(kRoundedOnce, kOnce)
-                       .differs(kFarOut, kLimit)
-                       .differs(kDigits, kFewer)
                        .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); })
                        .samples({"x[]", "x[5](0.1, 9)", "x[2, 3, 4](0.1, 12)", "x[2, 0]"}));
 }
@@ -86,13 +56,8 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .bind(special)
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
-                       .no_in_place()
                        .non_differentiable()
                        .undifferenced(kMarked)
-                       .differs(kUnbounded, kInfiniteProducts)
-                       .differs(kRecurrence, kInFloat64)
-                       .differs(kUnset, kStopped)
-                       .differs("float64 value: -0 for finite at n=7", "0 at a zero of the polynomial")
                        .check(one_tensor)
                        .pointwise([f](Expr x, Expr n) {
                          Expr constant = select(n > -1.0, 1.0, loop::constant(0.0, x.dtype()));
@@ -111,6 +76,7 @@ Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Ex
   return define(schema)
       .doc(doc)
       .dtypes(d::floating)
+      .in_place()
       .pointwise([f](Expr a, Expr x) { return cast(f(wide(a), wide(x)), a.dtype()); })
       .vjp([upper](const Vjp& v) {
         Tensor density = gamma_density(v);
@@ -118,9 +84,6 @@ Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Ex
         return grads(catalog::no_derivative(v, "self", of), upper ? neg(density) : density);
       })
       .undifferenced("there is none for the first operand")
-      .differs(
-          "b?float\\d+ value: (-?\\d\\S*|finite|-?0) for (-?\\d\\S*|finite|-?0|nan) at self=",
-          "by series and fractions in float64, rounded once; PyTorch's end early where numbers are subnormal or huge")
       .samples({"self[3, 4](0.2, 8), other[4](0.1, 9)", "self[5](0.2, 8), other[5](0.1, 9)",
                 "self[](0.2, 8), other[](0.1, 9)", "self[2, 0], other[1]"});
 }
@@ -131,8 +94,6 @@ FACULA_FAMILY(bessel) {
   mapped("i0(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 0: sum (x/2)^(2k) / k!^2.", bessel_i0)
       .bind(function | method | special)
-      .differs(kUnbounded, kInfiniteProducts)
-      .differs(kRoundedOnce, kOnce)
       .samples(unary_samples(0.1, 12));
   bessel("special_i0e(Tensor self) -> Tensor", "exp(-|x|) i0(x).", bessel_i0e).grad_name("SpecialI0E");
   bessel("special_i1(Tensor self) -> Tensor",
@@ -191,7 +152,6 @@ FACULA_FAMILY(bessel) {
       .bind(special)
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .check(one_tensor)
       .pointwise([](Expr s, Expr q) { return cast(hurwitz_zeta(wide(s), wide(q)), s.dtype()); })
       // Its derivative is another one of the family; the body is a series.
@@ -201,10 +161,6 @@ FACULA_FAMILY(bessel) {
                      mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
       })
       .undifferenced("there is none for the first operand")
-      .differs("(float|int)\\d+ value: 0 for nan at ",
-               "vanishes with the power; PyTorch multiplies 0 by the order, which is infinite there")
-      .differs("float64 gradient of other: -inf for finite at other=1, self=1e\\+300",
-               "zeta is 1 at 1, and the gradient the order")
       .samples({"self[3, 4](1.5, 8), other[4](0.5, 9)", "self[5](2, 8), other=2",
                 "self[](2, 8), other[](0.5, 9)", "self[2, 0], other[1]"});
 

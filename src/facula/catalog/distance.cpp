@@ -47,7 +47,6 @@ FACULA_FAMILY(distance) {
           "The p-norms of the differences of all pairs of points of one batch; `product` finds euclidean ones by a matrix product.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .composite([](const Tensor& a, const Tensor& b, double p, bool product) {
         if (product) return by_product(a, b);
         return linalg_vector_norm(differences(a, b), Scalar(p), Sizes{int64_t(-1)});
@@ -65,7 +64,6 @@ FACULA_FAMILY(distance) {
           "The p-norms of the differences of all pairs of points [*, n, width] and [*, m, width]: [*, n, m]. compute_mode 1 finds euclidean ones by a matrix product, 2 does not, 0 where there are more than 25 points.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& x1, const Tensor& x2, double p, std::optional<int64_t> mode) {
         for (auto* x : {&x1, &x2})
           runtime_check(is_floating(x->dtype()), "cdist")
@@ -91,12 +89,9 @@ FACULA_FAMILY(distance) {
       .samples({"x1[3, 2], x2[4, 2]", "x1[3, 2], x2[2, 4, 2], p=1", "x1[30, 2], x2[4, 2]"});
   define("pdist(Tensor self, float p=2) -> Tensor")
       .grad_name("Pdist")
-      .differs("float32 (value|gradient of self): .* with p is the number 1e\\+300",
-               "a p that float32 does not hold")
       .doc(
           "The p-norms of the differences of all pairs of rows of a matrix, in the order of an upper triangle.")
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& self, double p) {
         runtime_check(self.dim() == 2, "pdist")
             << "only supports 2D tensors, got shape " << to_string(self.sizes());

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
@@ -134,22 +133,6 @@ Tensor triangular_solution(const Tensor& A, const Tensor& B, bool upper, bool un
   return x;
 }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kEndless =
-    "(float|complex)\\d+ (value|value [01]|gradient of \\w+): .* with \\w+: (-?infj? |all inf|inf and|max|lowest|all max|all tiny|"
-    "all subnormal|scaled|0 and -0)";
-constexpr const char* kOwnElimination =
-    "what becomes of infinities and of numbers that overflow or vanish on the way depends on the order of "
-    "eliminations and products, which is the library's own";
-constexpr const char* kSquareOverflows = "float\\d+ gradient of \\w+: -?inf for nan with \\w+: scaled small";
-constexpr const char* kSignsOfRounding =
-    "the inverse's square overflows; whether infinities of both signs meet in a sum depends on the signs of rounded zeros";
-constexpr const char* kComplexQuotients =
-    "complex\\d+ (value|gradient of [AB]): \\(.*(0|nan|inf|finite).*\\) for \\(.*(nan|inf).*\\) with [AB]: ";
-constexpr const char* kPartsOfQuotients =
-    "which parts of a quotient are NaN if the divisor is 0 or infinite depends on the real operations that the library "
-    "makes of it";
-
 SampleArg definite(std::vector<int64_t> sizes) {
   SampleArg a = op::tensor(std::move(sizes));
   a.positive_definite = true;
@@ -168,7 +151,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("LinalgSolveEx")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(system_sizes)
       .library("linalg_lu_solve")
       .batched_in_front()
@@ -179,12 +161,9 @@ FACULA_FAMILY(linalg) {
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
       .grad_name("LinalgSolveEx")
       .resized(solved_by_columns("A"))
-      .differs(kOverflows, kOrderOfSums)
-      .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
       .autocast(Autocast::fp32)
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& A, const Tensor& B, bool left) {
         check_square("linalg_solve", "A", A);
         runtime_check(A.dtype() == B.dtype(), "linalg.solve")
@@ -206,13 +185,11 @@ FACULA_FAMILY(linalg) {
                             {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
   define("linalg_inv(Tensor A) -> Tensor")
       .resized(by_columns("A"))
-      .differs(kSquareOverflows, kSignsOfRounding)
       .doc("The inverse of each square matrix.")
       .grad_name("LinalgInvEx")
       .autocast(Autocast::fp32)
       .bind(linalg)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv")
       .batched_in_front()
@@ -221,9 +198,7 @@ FACULA_FAMILY(linalg) {
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor")
       .resized(by_columns("self"))
-      .differs(kSquareOverflows, kSignsOfRounding)
       .doc("The inverse of each square matrix.")
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self) { return linalg_inv(self); })
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
@@ -231,7 +206,6 @@ FACULA_FAMILY(linalg) {
       .doc("inv(A)^H, the gradient of log|det(A)|; infinities and NaN where A is singular.")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv_adjoint")
       .batched_in_front()
@@ -248,7 +222,6 @@ FACULA_FAMILY(linalg) {
       .doc("conj(det(A)) inv(A)^H, the gradient of the determinant; for singular matrices its limit.")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_cofactor")
       .batched_in_front()
@@ -260,13 +233,9 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[3, 3]"});
   define("linalg_det(Tensor A) -> Tensor")
-      .differs(kEndless, kOwnElimination)
-      .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
-               "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
-      .no_in_place()
       .shape(one_for_each())
       .library("linalg_det")
       .batched_in_front()
@@ -274,15 +243,10 @@ FACULA_FAMILY(linalg) {
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
   define("det(Tensor self) -> Tensor")
-      .differs(kEndless, kOwnElimination)
-      .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
-               "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
-      .no_in_place()
       .procedure([](const Tensor& self) { return linalg_det(self); })
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
-      .differs(kEndless, kOwnElimination)
       .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
@@ -309,18 +273,11 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
-      .differs(kEndless, kOwnElimination)
-      .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
-               "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Sign and logarithm of the absolute value of the determinant.")
       .procedure([](const Tensor& self) { return linalg_slogdet(self); })
       .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor")
-      .differs(kEndless, kOwnElimination)
-      .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
-               "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Logarithm of the determinant; NaN if it is negative.")
-      .no_in_place()
       .procedure([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
         if (is_complex(self.dtype())) return add(log(sign), log_size);
@@ -333,7 +290,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("LinalgCholeskyEx")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_cholesky")
       .batched_in_front()
@@ -346,7 +302,6 @@ FACULA_FAMILY(linalg) {
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
       .autocast(Autocast::fp32)
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& A, bool upper) {
         check_square("linalg_cholesky", "A", A);
         if (!upper) return _linalg_cholesky(A);
@@ -362,7 +317,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("Cholesky")
       .converting_out()
       .doc("linalg.cholesky.")
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
@@ -371,7 +325,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("LinalgSolveTriangular")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(system_sizes)
       .library("linalg_triangular")
       .batched_in_front()
@@ -394,11 +347,8 @@ FACULA_FAMILY(linalg) {
       .also("A", "input")
       .grad_name("LinalgSolveTriangular")
       .resized(by_columns("A"))
-      .differs(kComplexQuotients, kPartsOfQuotients)
-      .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
         auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1),
                                        left ? B : transpose(B, -2, -1));
@@ -408,19 +358,14 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[2, 3, 3], B[3, 2], upper=False, unitriangular=True",
                 "A+[2, 2], B[3, 2], upper=True, left=False"});
   define("linalg_matmul(Tensor self, Tensor other) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("matmul.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
       .samples({"self[3, 2], other[2, 3]"});
   define(
       "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
       .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]", "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});

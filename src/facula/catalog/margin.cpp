@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/reduced_loss.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -21,7 +20,7 @@ namespace d = facula::dtypes;
 namespace {
 
 Definer loss(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(hidden).autocast(Autocast::fp32).no_in_place());
+  return std::move(define(schema).doc(doc).bind(hidden).autocast(Autocast::fp32));
 }
 
 void check_broadcast(const char* name, std::initializer_list<Tensor> tensors) {
@@ -177,7 +176,6 @@ FACULA_FAMILY(margin) {
   define("_labels(Tensor self, SymInt classes) -> Tensor")
       .doc("self, whose elements have to be classes or -1.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .refuses(ErrorType::RuntimeError, {kLabels})
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
@@ -189,7 +187,6 @@ FACULA_FAMILY(margin) {
   define("_not_negative(Tensor self) -> Tensor")
       .doc("self, no element of which may be below 0.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::boolean | d::integral | d::floating)
       .refuses(ErrorType::ValueError, {kVariances})
       .pointwise([](loop::Expr x) { return accepted(x, bit_not(x < 0.0), kVariances); })
@@ -197,7 +194,6 @@ FACULA_FAMILY(margin) {
   loss("soft_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor",
        "log(1 + exp(-target * self)) for targets of -1 and 1.")
       .python("soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
-      .differs(catalog::kComplexZeros, catalog::kSignsOfZeros)
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         const char* name = "soft_margin_loss";
         check_broadcast(name, {self, target});
@@ -215,11 +211,6 @@ FACULA_FAMILY(margin) {
       .python(
           "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
       .autocast(Autocast::inherit)
-      .differs(
-          "b?float\\d+ gradient of input: nan for -?inf with target: -?inf",
-          "the value is NaN there; its gradient is a difference of infinities, or PyTorch's product with one")
-      .differs("bfloat16 gradient of (input|target): -?\\d\\S* for -?\\d\\S* with weight: all max",
-               catalog::kRoundedOnce)
       .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
         Tensor present = mul(target, log_sigmoid(self));
@@ -266,9 +257,6 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("Sub"))
       .python(
           "poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean')")
-      .differs(
-          "b?float16 (value|gradient of (input|target)): .* at input=",
-          "rounded once; PyTorch rounds input + eps to 16 bits, where eps may be lost or 0 remain, and what follows")
       .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, const Tensor& eps,
                     std::string_view reduction) {
         return poisson_nll(self, target, log_input, full, eps, reduction);
@@ -326,7 +314,6 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("Add"))
       .python(
           "cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean')")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .composite([](const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
                     std::string_view reduction) { return cosine_embedding(a, b, target, margin, reduction); })
       .samples({"input1[4, 3], input2[4, 3], target[4]",
@@ -339,8 +326,6 @@ FACULA_FAMILY(margin) {
       .python(
           "triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean')")
       .check(check_margin)
-      .differs("b?float16 (value|gradient of \\w+): .* with (anchor|positive|negative): (max|lowest|all max)",
-               catalog::kRoundedOnce)
       .composite([](const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                     const Tensor& margin, double p, const Tensor& eps, bool swap,
                     std::string_view reduction) {
@@ -366,7 +351,6 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("ClampMin"))
       .bind(hidden)
       .called("triplet_margin_with_distance_loss")
-      .no_in_place()
       .composite([](const Tensor& near, const Tensor& far, std::optional<Tensor> swapped,
                     const Tensor& margin,
                     std::string_view reduction) { return triplet(near, far, swapped, margin, reduction); })
@@ -377,7 +361,6 @@ FACULA_FAMILY(margin) {
       .doc("The p-norm of `x1 - x2 + eps` along the last dimension.")
       .grad_name("Norm", 1)
       .bind(function | nn_functional)
-      .no_in_place()
       .composite([](const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
         return distance_of(a, b, p, eps, keepdim);
       })
@@ -385,7 +368,6 @@ FACULA_FAMILY(margin) {
   define("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
       .doc("The product along `dim` of x1 and x2, each over its length or over eps if that is larger.")
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& a, const Tensor& b, int64_t dim, double eps) {
         runtime_check(eps >= 0, "cosine_similarity") << "eps must be non-negative, got: " << eps;
         Promotion of;

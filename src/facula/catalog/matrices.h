@@ -76,23 +76,6 @@ inline void check_matrices(const char* name, const char* arg, const Tensor& t) {
   runtime_check(t.dim() >= 2, shown(name))
       << "`" << arg << "` must have at least 2 dimensions, got shape " << to_string(t.sizes());
 }
-// RuntimeError unless the elements are real or complex floating numbers.
-// Differences from PyTorch (tests/edges) of whatever LAPACK's own order of operations decides.
-inline constexpr const char* kExtremes =
-    "(float|complex)\\d+ (value|value \\d|gradient of \\w+): .* with \\w+: (.*nan|.*inf|1 and nan|max|lowest|"
-    "all max|all tiny|all subnormal|scaled|0 and -0)";
-inline constexpr const char* kOrderOfLapack =
-    "what NaN, infinities and numbers that overflow or vanish on the way do to a factor depends on the order of searches, "
-    "eliminations and reflections, the library's own";
-inline constexpr const char* kSingular =
-    "(float|complex)\\d+ (value|value \\d|gradient of \\w+): .* with (A|self|LU|LU_data): ((all )?(-?0|subnormal)( at|\\b)|all (1|-2.5|1j))";
-inline constexpr const char* kInfinite =
-    "(float|complex)\\d+ (error|gradient): LinAlgError .*(failed to converge|non-finite).* for a (result|gradient) with "
-    "(A|self): .*(nan|inf)";
-inline constexpr const char* kRefused =
-    "infinities have no decomposition and are refused, as NaN is; PyTorch's values are NaN, and so its ranks and inverses 0";
-inline constexpr const char* kRounding =
-    "singular but for rounding: the zeros on which it divides are those of the library's own elimination";
 
 inline void check_floating(const char* name, const Tensor& t) {
   supported_check(is_differentiable(t.dtype()), shown(name))

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 
 using namespace facula;
@@ -102,53 +101,28 @@ SymInt product_of(SymSpan sizes) {
   return all;
 }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kHuge =
-    "\\w+ (value|gradient of self): (nan|\\(nan, 0\\)|\\(nan, nan\\)) for (0|finite|\\(.*\\)) with self: (all max|max and lowest)";
-constexpr const char* kNoExponential =
-    "a matrix whose norm overflows has no exponential; PyTorch scales it to 0 and squares what that leaves";
-constexpr const char* kShort =
-    "b?float16 (value|gradient of self): (finite|-?0|-?\\d\\S*) for (nan|-?inf|finite|-?0|-?\\d\\S*) with ";
-constexpr const char* kBroken =
-    "computed in float32; PyTorch's polynomial is not set up for 16 bits, and most of what it gives is NaN or infinite";
-
 }  // namespace
 
 FACULA_FAMILY(matrix_function) {
   define("linalg_matrix_power(Tensor self, int n) -> Tensor")
       .exact_out(by_product)
       .doc("A^n of each square matrix by repeated squaring; of its inverse for n < 0.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
-               "products of subnormal numbers vanish")
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
       .samples({"self+[3, 3], n=3", "self+[2, 3, 3], n=-2", "self[3, 3], n=0"});
   define("matrix_power(Tensor self, int n) -> Tensor")
       .exact_out(by_product)
       .doc("linalg.matrix_power.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
-               "products of subnormal numbers vanish")
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
       .samples({"self[3, 3], n=2"});
   define("linalg_matrix_exp(Tensor self) -> Tensor")
       .doc(
           "The exponential of each square matrix, the sum of A^k / k!, by scaling and squaring.  Bader, Blanes, Casas, "
           "\"Computing the matrix exponential with an optimized Taylor polynomial approximation\", 2019.")
-      .differs(kShort, kBroken)
-      .differs(kHuge, kNoExponential)
-      .differs("float\\d+ (value|gradient of self): -?\\d\\S* for -?\\d\\S* with self: lowest",
-               "entries that err by their rounding times the largest number")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact | dtypes::floating)
-      .no_in_place()
       .shape([](const Call& c) {
         check_square(c.name(), "A", c.tensor("self"));
         return Dims(c.sizes("self"));
@@ -169,33 +143,20 @@ FACULA_FAMILY(matrix_function) {
       })
       .samples({"self[3, 3]", "self[2, 3, 3](-4, 4)", "self[0, 0]"});
   define("matrix_exp(Tensor self) -> Tensor")
-      .differs(kShort, kBroken)
-      .differs(kHuge, kNoExponential)
-      .differs("float\\d+ (value|gradient of self): -?\\d\\S* for -?\\d\\S* with self: lowest",
-               "entries that err by their rounding times the largest number")
       .doc("linalg.matrix_exp.")
-      .no_in_place()
       .procedure([](const Tensor& self) { return linalg_matrix_exp(self); })
       .samples({"self[3, 3]"});
   define("linalg_multi_dot(Tensor[] tensors) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
-               "products of subnormal numbers vanish")
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "The product of matrices in the order that takes the fewest multiplications; the first and the last may be vectors.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) { return multi_dot(tensors); })
       .samples({"tensors{[2, 3], [3, 4], [4, 2]}", "tensors{[3], [3, 4], [4]}"});
   define("linalg_tensorinv(Tensor self, int ind=2) -> Tensor")
-      .differs("(float|complex)\\d+ error: a result for RuntimeError \\(ArrayRef: invalid slice.* with 0-d",
-               "a number is the inverse of its reciprocal")
       .converting_out()
       .doc("The inverse of a tensor as the linear map from its dimensions from `ind` on to those before.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t ind) {
         runtime_check(ind > 0, "linalg.tensorinv")
             << "expected a strictly positive integer for 'ind', but got " << ind;
@@ -212,13 +173,11 @@ FACULA_FAMILY(matrix_function) {
       })
       .samples({"self+[3, 3], ind=1"});
   define("linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
       .converting_out()
       .doc("X of tensordot(self, X, X.ndim) = other, after `dims` of self have moved to its end.")
       .bind(linalg)
       .also("self", "A")
       .also("other", "B")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, Sizes dims) {
         Tensor a = self;
         if (!dims.is_none()) {

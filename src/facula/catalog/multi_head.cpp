@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -230,12 +229,6 @@ FACULA_FAMILY(multi_head) {
       .doc(
           "Attention of `num_heads` heads over [positions, batch, width] or [positions, width], with the weights [batch, positions, "
           "keys] if they are asked for, else None: then no matrix of scores is made.  Vaswani et al., 2017.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("\\w+ error: ValueError .* for a result with dropout_p is the number (nan|-1)",
-               "that is no probability; PyTorch takes it for 0")
-      .differs(
-          "(b?float16|float\\d+(?= .* with \\w+: all (1|-2.5) )) (value \\d|gradient of \\w+): -?\\d\\S* for -?\\d\\S* with ",
-          "products of products, rounded one by one and in other orders; the softmax between enlarges the differences")
       .bind(hidden)
       .draws()
       .procedure([](const Call& c, const Tensor& query, const Tensor& key, const Tensor& value) {

@@ -58,17 +58,7 @@ DType statistics_by_channel(const Call& c, std::span<const Tensor> out) {
 FACULA_FAMILY(native) {
   define(
       "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
-      .differs(
-          "b?float\\d+ value 1: nan for -?inf with input: -?inf at",
-          "Welford's recurrence makes NaN of an infinity that is not the last element, as PyTorch's var_mean does")
       .doc("batch_norm, with the mean and the reciprocal deviation of the batch.")
-      .differs(catalog::kLargest, catalog::kLargestVariance)
-      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs(catalog::kLargeWeight, catalog::kCancelledElements)
-      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
-      .differs(
-          "float\\d+ error: (a result for RuntimeError \\(input tensor must have|ValueError .*(eps must be positive|more than 1 value))",
-          "refuses what batch_norm refuses, and takes what it takes")
       .bind(function)
       .with_out()
       .for_out(statistics_by_channel)
@@ -124,7 +114,6 @@ FACULA_FAMILY(native) {
   define("native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor")
       .doc("The gradient of native_dropout: scale * grad_output where the mask is, NaN times 0 included.")
       .bind(hidden)
-      .no_in_place()
       .composite(
           [](const Tensor& grad, const Tensor& mask, double scale) { return mul(mul(grad, mask), scale); })
       .samples({"grad_output[3, 4], mask?[3, 4], scale=2.0"});
@@ -132,7 +121,6 @@ FACULA_FAMILY(native) {
       "max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor")
       .doc("The gradient of max_pool2d_with_indices: grad_output added up at the indices of each plane.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .composite([](const Call&, const Tensor& grad, const Tensor& self, SymSpan, SymSpan, SymSpan, SymSpan,
                     bool, const Tensor& indices) {
@@ -151,7 +139,6 @@ FACULA_FAMILY(native) {
       "_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor")
       .doc("Planes interpolated linearly to output_size; what becomes smaller is averaged.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, SymSpan size, bool align, std::optional<double> scales_h,
                     std::optional<double> scales_w) {
         return _interpolate(self, size, scales_h.value_or(0.0), scales_w.value_or(0.0), 0.0, "smooth-linear",
@@ -162,7 +149,6 @@ FACULA_FAMILY(native) {
       "_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor")
       .doc("The same to output_size, or to scale_factors times the size.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& input, std::optional<SymSpan> output_size, bool align,
                     std::optional<std::vector<double>> scale_factors) {
         runtime_check(output_size.has_value() != scale_factors.has_value(), "_upsample_bilinear2d_aa")
@@ -181,8 +167,6 @@ FACULA_FAMILY(native) {
   define(
       "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
-      .differs(catalog::kLargest, catalog::kLargestVariance)
-      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
       .bind(function)
       .non_differentiable({1, 2})
       .undifferenced(
@@ -199,10 +183,6 @@ FACULA_FAMILY(native) {
   define(
       "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("group_norm, with the mean and the reciprocal deviation of each group.")
-      .differs(catalog::kLargest, catalog::kLargestVariance)
-      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs("float\\d+ error: a result for RuntimeError \\(Expected X.is_contiguous",
-               "strided images are normalised as well")
       .bind(function)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, SymInt N,
                     SymInt C, SymInt HxW, int64_t group, double eps) {
@@ -215,7 +195,6 @@ FACULA_FAMILY(native) {
   define("_safe_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .doc("softmax along `dim`, 0 for lines of -inf.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& self, int64_t dim, std::optional<DType> dtype) {
         Tensor y = softmax(self, dim, dtype);
         return where(all(eq(self, -std::numeric_limits<double>::infinity()), Sizes{dim}, true), zeros_like(y),
@@ -229,7 +208,6 @@ FACULA_FAMILY(native) {
       .doc(
           "Each tensor padded to num_chunks equal chunks along `dim`, chunk k of all flattened and joined as line k.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors, int64_t dim, int64_t chunks) {
         runtime_check(!tensors.empty() && chunks > 0, "_chunk_cat")
             << "expected tensors and num_chunks > 0, got " << tensors.size() << " and " << chunks;

@@ -1,6 +1,5 @@
 // Normalisations: compositions, fused.
 #include "facula/autograd/calls.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/normalisation.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/operator.h"
@@ -13,7 +12,6 @@ using facula::loop::Expr;
 namespace d = facula::dtypes;
 
 namespace {
-
 // The per-channel vector [C] as [1, C, 1, ...].
 Tensor per_channel(const Tensor& t, const Tensor& x) {
   Dims sizes(size_t(x.dim()), SymInt(int64_t(1)));
@@ -56,7 +54,6 @@ void check_normalized(const char* name, const Tensor& input, SymSpan shape,
 Tensor in_order_of(const Tensor& x, const Tensor& y) {
   return x.is_contiguous(MemoryFormat::channels_last) ? y : contiguous(y);
 }
-
 // 1 / sqrt(v + eps), rounded once.
 Tensor reciprocal_deviation(const Tensor& v, const Tensor& eps) {
   return to_dtype(rsqrt(add(to_dtype(v, DType::Float64), eps)), v.dtype());
@@ -68,13 +65,11 @@ Tensor scaled_and_shifted(const Tensor& centred, Tensor slope, const std::option
   if (bias) return _fused_multiply_add(slope, centred, wide(per_channel(*bias, centred)));
   return mul(centred, slope);
 }
-
 }  // namespace
 
 FACULA_FAMILY(norm) {
   define(
       "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-      .differs(kLargest, kLargestVariance)
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
       .grad_name("NativeLayerNorm")
       .bind(function | nn_functional)
@@ -126,22 +121,12 @@ FACULA_FAMILY(norm) {
       "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
       .python("group_norm(input, num_groups, weight=None, bias=None, eps=1e-05)",
               "check_groups(input, num_groups)")
-      .differs("(float|bfloat)\\d+ gradient of input: .*(nan|inf).* with weight: .*(inf|max|lowest)",
-               "infinite products of the weight and the gradient's three terms cancel or not by their order")
-      .differs(kLargest, kLargestVariance)
-      .differs(
-          "(float|bfloat)\\d+ gradient of (input|weight): -?0 for finite with .*, num_groups=4",
-          "a group of one element is its mean, and has no gradient; PyTorch's differences of products leave a rest")
-      .differs(
-          "float16 gradient of (input|weight): -?[\\d.]+ for -?[\\d.]+ with weight: (max|lowest|all max)",
-          "PyTorch keeps the mean and 1 / deviation for the gradient in 16 bits")
       .doc(
           "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .grad_name("NativeGroupNorm")
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, const Tensor& eps, bool) {
         runtime_check(input.dim() >= 2, "group_norm")
@@ -256,6 +241,7 @@ FACULA_FAMILY(norm) {
   define("_update_running_mean(Tensor self, Tensor batch, Scalar momentum) -> Tensor")
       .doc("(1 - momentum) * self + momentum * batch.")
       .bind(hidden)
+      .in_place()
       .pointwise(
           [](Expr running, Expr batch, Expr momentum) { return (1 - momentum) * running + momentum * batch; })
       .samples({"self[3], batch[3], momentum=0.1"});
@@ -263,6 +249,7 @@ FACULA_FAMILY(norm) {
       .doc(
           "(1 - momentum) * self + momentum * batch, with Bessel's correction of a variance of `count` values.")
       .bind(hidden)
+      .in_place()
       .pointwise([](Expr running, Expr batch, Expr momentum, Expr count) {
         return (1 - momentum) * running + momentum * (count / (count - 1)) * batch;
       })
@@ -270,19 +257,12 @@ FACULA_FAMILY(norm) {
   define(
       "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
-      .differs(kLargest, kLargestVariance)
-      .differs(kInfiniteWeight, kWeightLast)
-      .differs(kLargeWeight, kCancelledElements)
-      .differs(kEqualElements, kNoRest)
-      .differs("float32 error: a result for IndexError .* with sizes 3 as 0",
-               "nothing to normalise is nothing, in training as otherwise")
       .doc(
           "Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
           "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
       .bind(nn_functional)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .procedure([](const Tensor& input, std::optional<Tensor> running_mean,
                     std::optional<Tensor> running_var, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, bool training, double momentum, double eps) {
@@ -325,19 +305,6 @@ FACULA_FAMILY(norm) {
   define(
       "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
       "bool use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor")
-      .differs("float\\d+ error: ValueError .*eps must be positive.* for a result",
-               "refuses what batch_norm refuses")
-      .differs("float32 error: a result for IndexError .* with sizes [23] as 0",
-               "nothing to normalise is nothing")
-      .differs("float32 error: RuntimeError .*at least 2 dimensions.* for IndexError .* with 0-d",
-               "a rank that does not fit is one error, whatever the rank")
-      .differs(
-          "float64 gradient of input: \\S+e\\+30\\d for \\S+e\\+30\\d with weight: (all max|max and lowest)",
-          kCancelledElements)
-      .differs(kLargest, kLargestVariance)
-      .differs(kInfiniteWeight, kWeightLast)
-      .differs(kEqualElements, kNoRest)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .python(
           "instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05)")
       .doc(
@@ -346,7 +313,6 @@ FACULA_FAMILY(norm) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
                     bool use_input_stats, double momentum, double eps, bool) {
@@ -391,7 +357,6 @@ FACULA_FAMILY(norm) {
           "self / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.  Krizhevsky et al., 2012.")
       .grad_name("Div")
       .bind(nn_functional)
-      .no_in_place()
       .composite([](const Tensor& self, int64_t size, const Tensor& alpha, const Tensor& beta,
                     const Tensor& k) {
         value_check(self.dim() >= 3, "local_response_norm")
@@ -406,40 +371,4 @@ FACULA_FAMILY(norm) {
         return div(self, pow(add(mul(means, alpha), k), beta));
       })
       .samples({"self[2, 5, 3], size=3", "self[2, 4, 3, 2], size=2, alpha=0.1, beta=0.5, k=2.0"});
-  define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
-      .differs("\\w+ error: a result for RuntimeError \\(cannot reshape tensor of 0 elements",
-               "nothing has a product")
-      .differs("\\w+ error: RuntimeError .*weight must be .* for IndexError .* with 0-d",
-               "a rank that does not fit is one error, whatever the rank")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
-      .grad_name([](const Call& c) { return grad_name(c.has("bias") ? "Add" : "View"); })
-      .bind(function | nn_functional)
-      .no_in_place()
-      .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,
-                    std::optional<Tensor> bias) {
-        auto leading = [](const Tensor& t) { return Dims(t.sizes().first(t.sizes().size() - 1)); };
-        bool fits = weight.dim() == 3 && input1.dim() > 0 && input2.dim() > 0 &&
-                    input1.size(-1) == weight.size(1) && input2.size(-1) == weight.size(2);
-        runtime_check(fits, "bilinear")
-            << "weight must be [out, in1, in2] for inputs [*, in1] and [*, in2], got inputs "
-            << to_string(input1.sizes()) << " and " << to_string(input2.sizes()) << " and weight "
-            << to_string(weight.sizes());
-        runtime_check(leading(input1) == leading(input2), "bilinear")
-            << "inputs must agree in all but the last dimension, got " << to_string(input1.sizes()) << " and "
-            << to_string(input2.sizes());
-        // The product of the first two is not rounded to 16 bits.
-        SymInt out = weight.size(0), n1 = weight.size(1), n2 = weight.size(2), n = product(leading(input1));
-        Tensor by_first =
-            reshape(permute(wide(weight), {int64_t(1), int64_t(0), int64_t(2)}), Sizes{n1, out * n2});
-        Tensor rows = view(mm(reshape(wide(input1), Sizes{n, n1}), by_first), Sizes{n, out, n2});
-        Tensor y = squeeze(bmm(rows, reshape(wide(input2), Sizes{n, n2, int64_t(1)})), Sizes{int64_t(-1)});
-        if (bias) y = add(y, wide(*bias));
-        Dims sizes = leading(input1);
-        sizes.push_back(out);
-        return narrowed(view(y, sizes), input1.dtype());
-      })
-      .samples({"input1[4, 3], input2[4, 2], weight[5, 3, 2], bias[5]",
-                "input1[2, 4, 3], input2[2, 4, 2], weight[5, 3, 2]"});
 }

@@ -1,7 +1,6 @@
 // Order statistics: running extremes, modes, medians and quantiles.
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/selected.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -135,7 +134,6 @@ void define_quantile(const char* name, const char* doc, bool ignore_nan, const c
       "(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
       .doc(doc)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .reads_data()
       .procedure([ignore_nan](const Call& c, const Tensor& self, const Tensor& q, std::optional<int64_t> dim,
                               bool keepdim, std::string_view interpolation) {
@@ -147,7 +145,6 @@ void define_quantile(const char* name, const char* doc, bool ignore_nan, const c
       ".scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
       .doc(doc)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([ignore_nan](const Call& c, const Tensor& self, double q, std::optional<int64_t> dim,
                               bool keepdim, std::string_view interpolation) {
         runtime_check(q >= 0 && q <= 1, c.name()) << "q must be in the range [0, 1] but got " << q;
@@ -169,9 +166,6 @@ FACULA_FAMILY(order) {
   define("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .grad_name("Mode")
       .doc("The most frequent value along `dim`, of several the smallest, and where it is last.")
-      .differs(
-          "\\w+ (value [01]|gradient of self): .* with self: .*nan",
-          "a NaN is no other number's equal and comes last; PyTorch's order of lines with one is left to chance")
       .dtypes(d::real)
       .non_differentiable({1})
       .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
@@ -210,7 +204,6 @@ FACULA_FAMILY(order) {
       .samples({"self![3, 5], dim=1", "self![4, 3], dim=0, keepdim=True"});
   define("nanmedian(Tensor self) -> Tensor")
       .doc("The middle of the elements that are not NaN (the lower one of two).")
-      .no_in_place()
       .dtypes(d::integral | d::floating)
       .strict()
       .composite([](const Tensor& self) {

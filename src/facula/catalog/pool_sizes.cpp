@@ -2,7 +2,6 @@
 #include <cmath>
 #include <functional>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -148,22 +147,11 @@ Tensor norms(const Call& c, const Tensor& self, const Scalar& order, SymSpan ker
     return catalog::is_rounded(self) ? to_dtype(y, self.dtype()) : y;
   });
 }
-// Declares a pool of p-norms, with its differences from PyTorch (tests/edges).
+// Declares a pool of p-norms.
 Definer pool_of_norms(const char* schema, const char* doc) {
-  return define(schema)
-      .doc(doc)
-      .bind(hidden)
-      .no_in_place()
-      .check([](const Call& c) {
-        if (catalog::is_rounded(c.tensor("self"))) must_fit(c, "norm_type");
-      })
-      .differs("b?float16 (value|gradient of input): .* with self: ", catalog::kRoundedOnce)
-      .differs("float32 (value|gradient of input): .* with norm_type is the number 1e\\+300",
-               "so large an order gives the largest element; PyTorch's powers are all 0 or infinite")
-      .differs("int64 error: a result for NotImplementedError .* with norm_type is the number inf",
-               "the largest of integers is one")
-      .differs("bool error: ZeroDivisionError .* for NotImplementedError",
-               "two faults, of which another one is met first");
+  return define(schema).doc(doc).bind(hidden).check([](const Call& c) {
+    if (catalog::is_rounded(c.tensor("self"))) must_fit(c, "norm_type");
+  });
 }
 
 }  // namespace
@@ -186,7 +174,6 @@ FACULA_FAMILY(pool_sizes) {
           "max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window of [N, C, L] or [C, L]; stride defaults to the kernel's size.")
       .bind(function)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         return named(c, [&] { return max_of_lines(c, self, nullptr); });
       })
@@ -197,7 +184,6 @@ FACULA_FAMILY(pool_sizes) {
           "avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True)")
       .doc("Mean of each window of [N, C, L] or [C, L].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         return named(c, [&] {
           check_rank(c, self, 1);
@@ -251,14 +237,12 @@ FACULA_FAMILY(pool_sizes) {
   define("adaptive_avg_pool1d(Tensor self, SymInt[1] output_size) -> Tensor")
       .doc("Means of `output_size` windows that cover [N, C, L] or [C, L] evenly.")
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 1); })
       .samples({"self[2, 3, 7], output_size=[3]", "self[3, 6], output_size=[2]"});
   define("adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor")
       .python("adaptive_avg_pool2d(input, output_size)", "output_size = given_sizes(input, output_size, 2)")
       .doc("Means of `output_size` windows that cover [N, C, H, W] or [C, H, W] evenly.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 2); })
       .samples({"self[2, 3, 5, 7], output_size=[2, 3]", "self[3, 4, 6], output_size=[2, 3]",
                 "self[2, 3, 4, 4], output_size=[1, 1]"});
@@ -267,7 +251,6 @@ FACULA_FAMILY(pool_sizes) {
       .doc("Means of `output_size` windows that cover [N, C, D, H, W] or [C, D, H, W] evenly.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 3); })
       .samples({"self[2, 2, 4, 5, 3], output_size=[3, 2, 2]"});
   define("adaptive_max_pool1d(Tensor self, SymInt[1] output_size) -> (Tensor, Tensor)")

@@ -127,7 +127,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .non_differentiable({1})
       .check([](const Call& c) {
         constexpr const char* name = "fake_quantize_per_tensor_affine";
@@ -153,7 +152,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .non_differentiable({1})
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, const Tensor& enabled,
                     int64_t quant_min, int64_t quant_max) {
@@ -174,7 +172,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .non_differentiable({1})
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                     int64_t quant_min, int64_t quant_max) {
@@ -200,7 +197,6 @@ FACULA_FAMILY(quantize) {
           "self rounded to the numbers (q - zero_point) * scale with whole q from quant_min to quant_max. The gradient passes as if "
           "nothing had been rounded, but not beyond the limits.")
       .bind(function)
-      .no_in_place()
       .procedure(
           [](const Tensor& self, double scale, int64_t zero_point, int64_t quant_min, int64_t quant_max) {
             return std::get<0>(fake_quantize_per_tensor_affine_cachemask(self, scale, Scalar(zero_point),
@@ -213,7 +209,6 @@ FACULA_FAMILY(quantize) {
       .doc(
           "The same with `scale` and `zero_point` in tensors of one element; the zero point is cut to an integer.")
       .bind(function)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
                     int64_t quant_max) {
@@ -232,7 +227,6 @@ FACULA_FAMILY(quantize) {
           "The same with a scale and a zero point for each index of dimension `axis`; a zero point that is no integer is added before "
           "self is rounded.")
       .bind(function)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                     int64_t quant_min, int64_t quant_max) {
@@ -248,7 +242,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .procedure(learnable)
       .undifferenced(kSteps)
       .samples(
@@ -260,7 +253,6 @@ FACULA_FAMILY(quantize) {
           "fake_quantize_per_tensor_affine with a gradient of `scale` and `zero_point`, of one element, times grad_factor  (Jain et "
           "al. 2019).")
       .bind(function)
-      .no_in_place()
       .grad_name("FakeQuantizeLearnablePerTensorAffine")
       .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
                     int64_t quant_max, double grad_factor) {
@@ -276,7 +268,6 @@ FACULA_FAMILY(quantize) {
       "_fake_quantize_learnable_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max, float grad_factor=1.0) -> Tensor")
       .doc("The same with a scale and a zero point for each index of dimension `axis`.")
       .bind(function)
-      .no_in_place()
       .grad_name("FakeQuantizeLearnablePerChannelAffine")
       .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                     int64_t quant_min, int64_t quant_max, double grad_factor) {

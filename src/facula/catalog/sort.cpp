@@ -69,7 +69,6 @@ Definer position_along(const char* schema, const char* doc, const char* library)
           .dtypes(d::integral | d::floating)
           .non_differentiable()
           .result(ResultType::int64)
-          .no_in_place()
           .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
           .library(library)
           .batched_in_front());
@@ -106,7 +105,6 @@ FACULA_FAMILY(sort) {
            {{{"self", unequal({})}}}}));
   define("argsort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
       .doc("The indices that sort along `dim`.")
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Tensor& self, int64_t dim, bool descending, bool) {
         return std::get<1>(sort(self, dim, descending, true));
@@ -114,7 +112,6 @@ FACULA_FAMILY(sort) {
       .samples({"self![3, 4]", "self![3, 4], dim=0, descending=True", "self[0]"});
   define("msort(Tensor self) -> Tensor")
       .doc("Sorted along the first dimension.")
-      .no_in_place()
       .procedure([](const Tensor& self) { return std::get<0>(sort(self, 0)); })
       .samples({"self![3, 4]", "self![5]"});
   define(
@@ -196,7 +193,6 @@ FACULA_FAMILY(sort) {
       .samples({"self![3, 5], dim=1", "self![4, 3], dim=0, keepdim=True"});
   define("median(Tensor self) -> Tensor")
       .doc("The middle element (the lower one of two; NaN if there is one).")
-      .no_in_place()
       .dtypes(d::integral | d::floating)
       .strict()
       .composite([](const Tensor& self) {

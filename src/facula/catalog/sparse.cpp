@@ -1,4 +1,4 @@
-// Sparse tensors (tensor/sparse.h): what makes them, shows their parts and converts them.
+// Sparse tensors (tensor/sparse.h): their parts, and conversions of them.
 #include "facula/catalog/sparse.h"
 #include "facula/op/helpers.h"
 #include "facula/ops.h"
@@ -27,96 +27,6 @@ auto refused(const char* expected) {
   };
 }
 
-void check_indices(const Tensor& indices, SymSpan sizes) {
-  for (int k = 0; k < int(indices.size(0).concrete()); ++k) {
-    auto [a, b] = range_of(facula::select(indices, 0, SymInt(int64_t(k))));
-    int64_t n = sizes[size_t(k)].concrete();
-    runtime_check(a >= 0, "sparse_coo_tensor") << "found negative index " << a << " for dim " << k;
-    runtime_check(b < n, "sparse_coo_tensor") << "size is inconsistent with indices: for dim " << k
-                                              << ", size is " << n << " but found index " << b;
-  }
-}
-
-Tensor checked_coo(const Tensor& index_argument, const Tensor& values, SymSpan size, bool sized, bool once) {
-  const char* op = "sparse_coo_tensor";
-  runtime_check(!is_sparse(index_argument) && !is_sparse(values), op) << "expected dense indices and values";
-  runtime_check(!is_complex(index_argument.dtype()), op)
-      << "indices must be integers, got " << index_argument.dtype();
-  Tensor indices = contiguous(facula::to(detach(index_argument), DType::Int64));
-  runtime_check(indices.dim() == 2, op)
-      << "indices must be sparse_dim x nnz, but got: " << to_string(indices.sizes());
-  runtime_check(values.dim() >= 1, op)
-      << "values must have a dimension of elements, got a tensor without dimensions";
-  runtime_check(values.size(0) == indices.size(1), op)
-      << "indices and values must have same nnz, but got nnz from indices: " << indices.size(1)
-      << ", nnz from values: " << values.size(0);
-  int64_t dims = indices.size(0).concrete(), dense = values.dim() - 1;
-  Dims sizes(size);
-  if (!sized) {
-    for (int64_t k = 0; k < dims; ++k) {
-      auto [low, high] = range_of(facula::select(indices, 0, SymInt(k)));
-      sizes.push_back(SymInt(std::max<int64_t>(high + 1, 0)));
-    }
-    for (SymInt n : sizes_from(values.sizes(), 1)) sizes.push_back(n);
-    return checked_coo(indices, values, sizes, true, once);
-  }
-  runtime_check(int64_t(sizes.size()) == dims + dense, op)
-      << "'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = " << int64_t(sizes.size())
-      << ", sparse_dim = " << dims << ", dense_dim = " << dense;
-  for (SymInt n : sizes)
-    runtime_check(!(n < kZero), op) << "negative sizes are not possible: " << to_string(SymSpan(sizes));
-  runtime_check(sizes_from(sizes, int(dims)) == sizes_from(values.sizes(), 1), op)
-      << "values has incorrect size, expected the dense dimensions of " << to_string(SymSpan(sizes))
-      << ", got " << to_string(values.sizes());
-  check_indices(indices, sizes);
-  if (once && indices.size(1) > kOne) {
-    Tensor at =
-        dims ? flat(indices, SymSpan(sizes).first(size_t(dims))) : zeros(Dims{indices.size(1)}, DType::Int64);
-    Tensor rising = gt(slice(at, 0, kOne), slice(at, 0, kZero, indices.size(1) - kOne));
-    runtime_check(facula::all(rising).item().to_bool(), op)
-        << "cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor";
-  }
-  return coo(indices, values, sizes, once);
-}
-
-Tensor checked_csr(const Tensor& crow, const Tensor& columns, const Tensor& values, SymSpan size,
-                   bool sized) {
-  const char* op = "sparse_csr_tensor";
-  for (auto& t : {crow, columns})
-    runtime_check((t.dtype() == DType::Int64 || t.dtype() == DType::Int32) && t.dim() == 1, op)
-        << "crow_indices and col_indices must be vectors of int32 or int64, got " << t.dtype()
-        << to_string(t.sizes());
-  runtime_check(crow.dtype() == columns.dtype(), op)
-      << "crow_indices and col_indices must have the same dtype, got " << crow.dtype() << " and "
-      << columns.dtype();
-  runtime_check(values.dim() == 1 && values.size(0) == columns.size(0), op)
-      << "number of elements in col_indices must match the number of values, got "
-      << to_string(columns.sizes()) << " and " << to_string(values.sizes());
-  runtime_check(crow.size(0) > kZero, op) << "crow_indices must have at least one element";
-  int64_t rows = crow.size(0).concrete() - 1, nnz = columns.size(0).concrete();
-  Tensor at = contiguous(facula::to(detach(crow), DType::Int64));
-  auto [low, high] = range_of(columns);
-  Dims sizes = sized ? Dims(size) : Dims{SymInt(rows), SymInt(high + 1)};
-  runtime_check(sizes.size() == 2, op) << "expected a matrix, got size " << to_string(SymSpan(sizes))
-                                       << hint("batches of matrices are not taken");
-  runtime_check(sizes[0] == SymInt(rows), op)
-      << "crow_indices.shape[-1] must be equal to nrows + 1 (" << sizes[0] << " + 1), but got " << rows + 1;
-  runtime_check(low >= 0 && high < sizes[1].concrete(), op)
-      << "0 <= col_indices < " << sizes[1] << " is not satisfied: found " << (low < 0 ? low : high);
-  runtime_check(facula::select(at, 0, kZero).item().to_int() == 0, op)
-      << "crow_indices[..., 0] == 0 is not satisfied";
-  runtime_check(facula::select(at, 0, SymInt(rows)).item().to_int() == nnz, op)
-      << "crow_indices[..., -1] == nnz is not satisfied: nnz is " << nnz;
-  if (rows) {
-    Tensor steps = facula::sub(slice(at, 0, kOne), slice(at, 0, kZero, SymInt(rows)));
-    auto [least, most] = range_of(steps);
-    runtime_check(least >= 0 && most <= sizes[1].concrete(), op)
-        << "0 <= crow_indices[..., 1:] - crow_indices[..., :-1] <= ncols is not satisfied: found "
-        << (least < 0 ? least : most);
-  }
-  return make(contiguous(detach(columns)), contiguous(detach(crow)), values, sizes, true);
-}
-
 // All elements, dense; a gradient is a sparse tensor of all elements that are not 0.
 Tensor whole_of(const Tensor& s) {
   return recorded(
@@ -142,7 +52,7 @@ Tensor masked(const Tensor& x, const Tensor& mask) {
 }  // namespace facula::catalog::sparse
 
 namespace sp = facula::catalog::sparse;
-using sp::kOne, sp::kZero;
+using sp::kZero;
 
 namespace {
 
@@ -226,7 +136,6 @@ FACULA_FAMILY(sparse) {
       .doc("The product of a sparse matrix of `count` rows, given by its parts, with a dense one.")
       .grad_name("SparseAddmm")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::numeric)
       .composite([](const Tensor& rows, const Tensor& columns, const Tensor& values, const Tensor& dense,
                     SymInt count) {
@@ -238,21 +147,18 @@ FACULA_FAMILY(sparse) {
       .doc(
           "The product of a CSR matrix with a dense one, whose terms are reduced by 'sum', 'mean', 'amax' or 'amin'; 0 where there are none.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse row compressed"));
   define("_sparse_mm.masked(Tensor sparse, Tensor dense) -> Tensor")
       .doc(
           "The product of matrices of which some are sparse. The gradient of a sparse one has elements where the matrix has.")
       .bind(hidden)
       .called("sparse.mm")
-      .no_in_place()
       .procedure([](const Tensor& sparse, const Tensor& dense) { return facula::mm(sparse, dense); })
       .samples({"sparse[3, 2], dense[2, 4]"});
   define("_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2), with the gradients of `_sparse_mm`.")
       .bind(hidden)
       .called("sparse.addmm")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                     const Scalar& alpha) { return facula::addmm(self, mat1, mat2, beta, alpha); })
       .samples({"self[3, 4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2"});
@@ -260,12 +166,10 @@ FACULA_FAMILY(sparse) {
       .doc("The sum of a sparse tensor over `dim`; its gradient has elements where the tensor has.")
       .bind(hidden)
       .called("sparse.sum")
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("_convert_indices_from_coo_to_csr(Tensor self, SymInt size, *, bool out_int32=False) -> Tensor")
       .doc("Where each of `size` rows begins among the elements of sorted rows `self`: [size + 1].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Tensor& self, const SymInt& size, bool out_int32) {
         runtime_check(self.dim() == 1 && is_integral(self.dtype()), "_convert_indices_from_coo_to_csr")
             << "expected a vector of row indices, got " << self.dtype() << to_string(self.sizes());
@@ -276,7 +180,6 @@ FACULA_FAMILY(sparse) {
       "_convert_indices_from_csr_to_coo(Tensor crow_indices, Tensor col_indices, *, bool out_int32=False, bool transpose=False) -> Tensor")
       .doc("The indices of elements that rows, or columns if `transpose`, are compressed of: [2, nnz].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Tensor& crow, const Tensor& columns, bool out_int32, bool by_columns) {
         runtime_check(crow.dim() == 1 && columns.dim() == 1, "_convert_indices_from_csr_to_coo")
             << "expected vectors, got shapes " << to_string(crow.sizes()) << " and "
@@ -288,115 +191,69 @@ FACULA_FAMILY(sparse) {
       .doc(
           "`_sparse_mm.reduce`, and for 'amax' and 'amin' of each element the place of the term that was taken.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse row compressed"));
   define(
       "sparse_sampled_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2) where the CSR matrix self has elements.")
       .bind(hidden)
       .called("sampled_addmm")
-      .no_in_place()
       .dtypes(d::floating | d::complex)
       .procedure(sp::refused("sparse row compressed"));
-  define(
-      "sparse_coo_tensor(Tensor indices, Tensor values, SymInt[]? size=None, *, bool is_coalesced=False) -> Tensor")
-      .doc(
-          "A sparse tensor whose element at indices[:, k] is values[k]; elements of the same index are added up. Without `size` as large as the indices need.")
-      .bind(hidden)
-      .reads_data()
-      .procedure([](const Call& c, const Tensor& indices, const Tensor& values) {
-        return sp::checked_coo(indices, values, c.has("size") ? c.ints("size") : SymSpan(), c.has("size"),
-                               c.flag("is_coalesced"));
-      });
-  define(
-      "sparse_csr_tensor(Tensor crow_indices, Tensor col_indices, Tensor values, SymInt[]? size=None) -> Tensor")
-      .doc(
-          "A sparse matrix by rows: the elements of row i are those from crow_indices[i] to crow_indices[i + 1].")
-      .bind(hidden)
-      .reads_data()
-      .procedure([](const Call& c, const Tensor& crow, const Tensor& columns, const Tensor& values) {
-        return sp::checked_csr(crow, columns, values, c.has("size") ? c.ints("size") : SymSpan(),
-                               c.has("size"));
-      });
-  define(
-      "sparse_csc_tensor(Tensor ccol_indices, Tensor row_indices, Tensor values, SymInt[]? size=None) -> Tensor")
-      .doc(
-          "A sparse matrix by columns: the elements of column j are those from ccol_indices[j] to ccol_indices[j + 1].")
-      .bind(hidden)
-      .reads_data()
-      .procedure([](const Call& c, const Tensor& ccol, const Tensor& rows, const Tensor& values) {
-        Dims swapped;
-        if (c.has("size"))
-          for (SymInt n : c.ints("size")) swapped.insert(0, n);
-        return sp::flipped(sp::checked_csr(ccol, rows, values, swapped, c.has("size")));
-      });
   define("coalesce(Tensor self) -> Tensor")
       .doc("The sparse tensor with every index once, sorted; elements of the same index added up.")
       .bind(method)
-      .no_in_place()
       .procedure(sp::refused("sparse coordinate"));
   define("_indices(Tensor self) -> Tensor")
       .doc("The indices of a sparse tensor, coalesced or not.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse coordinate"));
   define("_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor, coalesced or not, without history.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("PyTorch marks the result as not differentiable; values() has a gradient")
       .procedure(sp::refused("sparse"));
   define("indices(Tensor self) -> Tensor")
       .doc("The indices of a coalesced sparse tensor, int64 [sparse dims, nnz].")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse coordinate"));
   define("values(Tensor self) -> Tensor")
       .doc("The values of a coalesced sparse tensor, [nnz, dense sizes...].")
       .bind(method)
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("crow_indices(Tensor self) -> Tensor")
       .doc("Where the rows of a CSR matrix begin among its elements, [rows + 1].")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse row compressed"));
   define("col_indices(Tensor self) -> Tensor")
       .doc("The columns of the elements of a CSR matrix.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse row compressed"));
   define("ccol_indices(Tensor self) -> Tensor")
       .doc("Where the columns of a CSC matrix begin among its elements, [columns + 1].")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse column compressed"));
   define("row_indices(Tensor self) -> Tensor")
       .doc("The rows of the elements of a CSC matrix.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse column compressed"));
   define("_sparse_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("_sparse_with_values(Tensor self, Tensor values) -> Tensor")
       .doc("A sparse tensor with the indices of self and these values.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("to_dense(Tensor self, dtype? dtype=None, *, bool masked_grad=True) -> Tensor")
       .doc("The tensor with all its elements in memory; a dense one as it is.")
       .bind(method)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         auto t = c.maybe_dtype("dtype");
         return t ? to(self, *t) : self;
@@ -405,7 +262,6 @@ FACULA_FAMILY(sparse) {
       .doc(
           "The elements that are not 0 as a sparse tensor whose first `sparse_dim` dimensions (all) are sparse.")
       .bind(method)
-      .no_in_place()
       .reads_data()
       .procedure([](const Call& c, const Tensor& self) {
         int64_t n = c.has("sparse_dim") ? c.integer("sparse_dim").concrete() : self.dim();
@@ -417,25 +273,21 @@ FACULA_FAMILY(sparse) {
   define("to_sparse_csr(Tensor self) -> Tensor")
       .doc("The matrix compressed by rows.")
       .bind(method)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self) { return sp::csr_of(self); });
   define("to_sparse_csc(Tensor self) -> Tensor")
       .doc("The matrix compressed by columns.")
       .bind(method)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self) { return sp::csc_of(self); });
   define("sparse_mask(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self at the indices of a sparse tensor.")
       .bind(method)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& mask) { return sp::masked(self, mask); });
   define("_sparse_rows(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc(
           "The gradient of a table of which these rows were taken, as a sparse tensor; padding_idx gets none.")
       .bind(hidden)
-      .no_in_place()
       .reads_data()
       .procedure([](const Call&, const Tensor& grad, const Tensor& indices, SymInt rows, SymInt padding) {
         if (grad.is_traced()) return grad;  // while it is asked what this reads

@@ -58,7 +58,6 @@ Definer first_of_runs(const char* schema, const char* doc, const char* function)
                        .doc(doc)
                        .bind(hidden)
                        .dtypes(d::stored)
-                       .no_in_place()
                        .non_differentiable()
                        .data_dependent(function)
                        .samples({"self<3>[7]", "self<2>[5, 2]", "self[1]", "self[0, 3]"}));
@@ -96,7 +95,6 @@ FACULA_FAMILY(unique) {
           "The first of every run of equal elements, or of equal slices along `dim`; for each element its run, and how many a run has, or empty tensors.")
       .bind(hidden)
       .dtypes(d::stored)
-      .no_in_place()
       .grad_name("UniqueConsecutive")
       .reads_data()
       .procedure([](const Tensor& self, bool inverse, bool counts, std::optional<int64_t> dim) {
@@ -117,7 +115,6 @@ FACULA_FAMILY(unique) {
       .bind(hidden)
       .called("unique")
       .dtypes(d::stored)
-      .no_in_place()
       .grad_name("Unique2")
       .reads_data()
       .procedure([](const Tensor& self, bool, bool inverse, bool counts) {
@@ -133,7 +130,6 @@ FACULA_FAMILY(unique) {
       .bind(hidden)
       .called("unique")
       .dtypes(d::stored)
-      .no_in_place()
       .grad_name("UniqueDim")
       .reads_data()
       .procedure([](const Tensor& self, int64_t dim, bool, bool inverse, bool counts) {

@@ -91,9 +91,9 @@ Tensor random_starts(const Tensor& u, int64_t in, int64_t out, int64_t kernel) {
   return cat(std::vector<Tensor>{at, expand(view(last, Sizes{int64_t(1)}), one)}, -1);
 }
 
-// The largest element of the windows that begin at `starts` [*, outputs] of each dimension, and its place in the plane.
-std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan kernel, SymSpan size,
-                                      const std::optional<Tensor>& given) {
+// Refuses operands of a fractional pool that do not fit; returns the random numbers [N, C, dimensions] of its planes.
+Tensor checked_samples(const Call& c, const Tensor& self, SymSpan kernel, SymSpan size,
+                       const std::optional<Tensor>& given) {
   int n = int(kernel.size());
   runtime_check(n > 0 && size.size() == kernel.size(), c.name())
       << "expected a number of kernel_size and of output_size for each dimension, got " << to_string(kernel)
@@ -111,10 +111,20 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
     runtime_check(self.size(-1 - k) > SymInt(int64_t(0)), c.name())
         << "Expected input to have non-zero size for non-batch dimensions, but got "
         << to_string(self.sizes());
-  Tensor x = self.dim() == n + 1 ? unsqueeze(self, 0) : self;
-  runtime_check(samples.size(0) >= x.size(0) && samples.size(1) == x.size(1), c.name())
-      << "expected _random_samples for each plane of " << to_string(x.sizes()) << ", got "
+  Dims batch(self.sizes());
+  if (self.dim() == n + 1) batch.insert(0, SymInt(int64_t(1)));
+  runtime_check(samples.size(0) >= batch[0] && samples.size(1) == batch[1], c.name())
+      << "expected _random_samples for each plane of " << to_string(SymSpan(batch)) << ", got "
       << to_string(samples.sizes());
+  return samples;
+}
+
+// The largest element of the windows that begin at `starts` [*, outputs] of each dimension, and its place in the plane.
+std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan kernel, SymSpan size,
+                                      const std::optional<Tensor>& given) {
+  int n = int(kernel.size());
+  Tensor samples = checked_samples(c, self, kernel, size, given);
+  Tensor x = self.dim() == n + 1 ? unsqueeze(self, 0) : self;
   Dims lines{x.size(0), x.size(1), int64_t(1)}, out{x.size(0), x.size(1)};
   // The place of each element of each window, [N, C, out..., kernel...].
   Tensor at;
@@ -163,7 +173,6 @@ FACULA_FAMILY(unpool) {
           "Zeros of `size` with the elements of self at index along the last dimension, of several at one place the last. As in PyTorch "
           "the gradient goes to all of them, and a direction comes from the last.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& index, SymSpan size) {
         return scatter(zeros(size, self.dtype()), -1, index, self);
       })
@@ -174,7 +183,6 @@ FACULA_FAMILY(unpool) {
   define("_unpool_backward(Tensor grad, Tensor index) -> Tensor")
       .doc("The gradient of _unpool, whose own is _unpool.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& index) { return gather(grad, -1, index); })
       .undifferenced("of several elements at one place the last is the direction")
       .samples({"grad[2, 4], index<4>[2, 3]"});
@@ -183,7 +191,6 @@ FACULA_FAMILY(unpool) {
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
         return unpooled(self, indices, size);
       })
@@ -194,7 +201,6 @@ FACULA_FAMILY(unpool) {
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
         return unpooled(self, indices, size);
       })
@@ -206,7 +212,6 @@ FACULA_FAMILY(unpool) {
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Call&, const Tensor& self, const Tensor& indices, SymSpan size) {
         return unpooled(self, indices, size);
       })
@@ -220,7 +225,6 @@ FACULA_FAMILY(unpool) {
           "Lines, 0 but for the elements of self, each at its index: the inverse of max_pool1d, of output_size or of the size that the windows cover.")
       .bind(hidden)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 1));
       })
@@ -233,7 +237,6 @@ FACULA_FAMILY(unpool) {
           "Planes, 0 but for the elements of self, each at its index: the inverse of max_pool2d, of output_size or of the size that the windows cover.")
       .bind(hidden)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 2));
       })
@@ -246,7 +249,6 @@ FACULA_FAMILY(unpool) {
           "Volumes, 0 but for the elements of self, each at its index: the inverse of max_pool3d, of output_size or of the size that the windows cover.")
       .bind(hidden)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 3));
       })

@@ -53,7 +53,6 @@ FACULA_FAMILY(view_backward) {
       .dtypes(d::any | d::float8 | d::half_complex)
       .doc("Zeros of input_sizes with grad at start, start + step, ... of `dim`.")
       .bind(hidden)
-      .no_in_place()
       .shape(input_sizes)
       .loop([](const LoopCall& c, Index i) {
         auto d = size_t(c.integer("dim").guard_int());
@@ -73,7 +72,6 @@ FACULA_FAMILY(view_backward) {
       .dtypes(d::any | d::float8 | d::half_complex)
       .doc("Zeros of input_sizes with grad at `index` of `dim`.")
       .bind(hidden)
-      .no_in_place()
       .shape(input_sizes)
       .loop([](const LoopCall& c, Index i) {
         int d = int(c.integer("dim").guard_int());
@@ -86,7 +84,6 @@ FACULA_FAMILY(view_backward) {
       .dtypes(d::any | d::float8 | d::half_complex)
       .doc("Zeros of input_sizes with grad on the diagonal of dim1 and dim2.")
       .bind(hidden)
-      .no_in_place()
       .shape(input_sizes)
       .loop([](const LoopCall& c, Index i) {
         int a = int(c.integer("dim1").guard_int()), b = int(c.integer("dim2").guard_int());
@@ -106,7 +103,6 @@ FACULA_FAMILY(view_backward) {
       .doc(
           "A vector of numel zeros to which each element of grad is added at its place under `stride` and `offset`.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("numel")}; })
       .loop([](const LoopCall& c) { return over_memory(c, "grad", Scatter::Combine::sum); })
       .samples({"grad[3, 3], stride=[1, 1], offset=0, numel=12"});
@@ -115,7 +111,6 @@ FACULA_FAMILY(view_backward) {
       .doc(
           "A vector of numel zeros with each element of self in its place under `stride` and `offset`; no two have the same.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("numel")}; })
       .loop([](const LoopCall& c) { return over_memory(c, "self", Scatter::Combine::assign); })
       .samples({"self[3, 3], stride=[4, 1], offset=1, numel=14"});
@@ -125,7 +120,6 @@ FACULA_FAMILY(view_backward) {
       .doc(
           "The gradient of as_strided: grad at the elements that the view shares with its input, summed where it shares them twice.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& grad, SymSpan input_sizes, SymSpan input_strides, SymInt input_offset,
                     SymSpan, SymSpan stride, SymInt offset) {
         // Both geometries over one stretch of storage, which starts at the lower offset.

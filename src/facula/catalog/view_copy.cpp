@@ -28,7 +28,6 @@ void define_copy(const Operator& view) {
   Definer copy = define(schema.replace(schema.find(name), name.size(), name + "_copy"));
   copy.doc("A copy of what `" + name + "` shows, in row-major order.")
       .bind(name == "narrow" ? function | method : uint32_t(function))  // PyTorch has this one as a method
-      .no_in_place()
       .procedure([&view](const Call& c) {
         Results shown = call(view, c.args()), copies;
         for (size_t k = 0; k < shown.size(); ++k) copies.push_back(clone(shown[k], MemoryFormat::contiguous));
@@ -64,7 +63,6 @@ Tensor copied_memory(const Tensor& self) {
 
 Definer view_scatter(const char* view, const char* parameters) {
   return define(std::string(view) + "_scatter(Tensor self, Tensor src, " + parameters + ") -> Tensor")
-      .no_in_place()
       .procedure([shown = &get(view)](const Call& c) {
         Tensor self = c.tensor("self"), src = c.tensor("src");
         Tensor copy = shown->schema.name == "as_strided" ? copied_memory(self) : clone(self);

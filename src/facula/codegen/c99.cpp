@@ -36,7 +36,9 @@ class C99Printer : public CPrinter {
 constexpr char kBefore[] = R"c(#include <math.h>
 #include <stdint.h>
 
+#if defined(__clang__) || !defined(__GNUC__) /* GCC takes -ffp-contract=off instead */
 #pragma STDC FP_CONTRACT OFF
+#endif
 
 #define FACULA_FUNCTION static inline
 #define FACULA_SPECIAL static
@@ -57,6 +59,22 @@ static inline void facula_fail(struct facula_status* s, int64_t failed, int64_t 
 
 )c";
 constexpr char kAfter[] = R"c(
+/* x * y + z, rounded once. The C libraries of small machines round twice, so that their bits would differ. The product of two
+   floats is exact in double; the sum is rounded to odd (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums",
+   2008), after which rounding to float is right. */
+#if defined(__FP_FAST_FMAF) || defined(__GLIBC__)
+#define facula_fmaf fmaf
+#else
+static inline float facula_fmaf(float x, float y, float z) {
+  double product = (double)x * (double)y, addend = (double)z, back, error;
+  union facula_bits64 sum;
+  sum.f = product + addend;
+  back = sum.f - product;
+  error = (product - (sum.f - back)) + (addend - back);
+  if ((error > 0 || error < 0) && !(sum.i & 1)) sum.i += (error > 0) == (sum.f > 0) ? 1 : -1;
+  return (float)sum.f;
+}
+#endif
 static inline double facula_far_sin(double x) { return (double)sinl((long double)x); }
 static inline double facula_far_cos(double x) { return (double)cosl((long double)x); }
 static inline double facula_far_tan(double x) { return (double)tanl((long double)x); }

@@ -167,6 +167,7 @@ FACULA_FUNCTION uint64_t facula_to_uint64(double v) {
     return r != 0 && (r ^ y) < 0 ? r + y : r;                                                           \
   }
 FACULA_INTEGER(int64_t, uint64_t, i64)
+FACULA_INTEGER(int32_t, uint32_t, i32)
 
 FACULA_FUNCTION int64_t facula_pow_i64(int64_t x, int64_t n) {
   uint64_t result = 1, base = (uint64_t)x;

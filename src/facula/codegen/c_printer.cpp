@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "facula/codegen/c_element.h"
 #include "facula/codegen/c_prelude.h"
 #include "facula/loop/elementary.h"
 #include "facula/loop/monoid.h"
@@ -130,7 +131,7 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
     case Fn::imag: return "0";
     case Fn::isnan: return x[0] + " != " + x[0];
     case Fn::reciprocal: return "1 / " + x[0];
-    case Fn::fma: return (is_float32(d) ? "fmaf" : "fma") + listed(x);
+    case Fn::fma: return (is_float32(d) ? "facula_fmaf" : "fma") + listed(x);
     default: break;
   }
   internal_check(false) << "C: " << loop::name(f) << " of " << d;
@@ -190,11 +191,7 @@ std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool n
 }  // namespace
 
 const char* CPrinter::type_of(DType d) { return type_name(d); }
-const char* CPrinter::memory_type(DType d) {
-  d = real_of(d);
-  if (compute_type(d) == d) return type_of(d);
-  return is_float8(d) ? "uint8_t" : "uint16_t";
-}
+const char* CPrinter::memory_type(DType d) { return c_memory_type(d); }
 
 namespace {
 // Conversions between memory and registers: the text that decodes an element of dtype d, and that encodes a float.
@@ -351,6 +348,19 @@ void CPrinter::block(const loop::Block& b) {
 void CPrinter::set(int v, const char* type, const std::string& value) {
   bool is_new = declared_.insert(v).second;
   line((is_new ? type + std::string(" ") : "") + local(v) + " = " + bare(value) + ";");
+  if (is_new && !is_read(v)) line("(void)" + local(v) + ";");
+}
+bool CPrinter::is_read(int v) {
+  if (!read_) {
+    read_.emplace();
+    auto look = [&](Expr e) {
+      if (e->kind == Kind::local) read_->insert(e->slot);
+    };
+    loop::each_statement(n_.body, [&](const Statement& s) {
+      loop::each_expression(s, [&](Expr e) { loop::visit(e, look); });
+    });
+  }
+  return read_->count(v);
 }
 void CPrinter::set(int v, const std::vector<Expr>& values) {
   std::vector<std::string> texts = values_of(values);

@@ -2,6 +2,7 @@
 // decisions. c_prelude.h has the functions that the lines call.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -94,8 +95,10 @@ class CPrinter {
   std::string call(Expr e);
 
   std::string entry(Expr e);
+  bool is_read(int v);
 
-  std::set<int64_t> rows_;  // rows of tables that were used
+  std::optional<std::set<int>> read_;  // locals that expressions of the nest mention
+  std::set<int64_t> rows_;             // rows of tables that were used
   std::string out_;
   int depth_ = 0, temporaries_ = 0;
   bool straight_ = false;

@@ -56,8 +56,7 @@ static __device__ __noinline__ void facula_fail(const facula_report& r, int64_t 
 
 )c";
 
-inline constexpr char kCudaAfter[] = R"c(
-FACULA_INTEGER(int32_t, uint32_t, i32)
+inline constexpr char kCudaAfter[] = R"c(#define facula_fmaf fmaf
 
 FACULA_FUNCTION double facula_far_sin(double x) { return sin(x); }
 FACULA_FUNCTION double facula_far_cos(double x) { return cos(x); }

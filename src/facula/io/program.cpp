@@ -4,6 +4,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/io/checkpoint.h"
+#include "facula/io/program_file.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/traced.h"
@@ -163,7 +164,7 @@ void Program::save(const std::string& path, const std::string& extra) const {
 }
 
 Program Program::load(const std::string& path, std::string* extra) {
-  return from(io::load(path), path, extra);
+  return from(io::is_program_file(path) ? io::read_program_file(path) : io::load(path), path, extra);
 }
 
 Program Program::from(const io::Value& v, const std::string& path, std::string* extra) {

@@ -565,7 +565,8 @@ def write_torch(
         "optim/optimizers.h": make.header(
             "Optimizers and schedules of Python's optim.", ["torch/optim/optimizer.h"], "torch::optim",
             [make.optimizer(o.name, o.settings) for o in optimizers]
-            + [f"using {s.name} = Schedule<facula::optim::{s.name}>;" for s in scheduled],
+            + [f"using {s.name} = Schedule<facula::optim::{s.name}>;" for s in scheduled
+               if s.name not in make.OWN_SCHEDULES],
             BANNER,
         ),
     }  # fmt: skip

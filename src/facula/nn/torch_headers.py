@@ -23,6 +23,7 @@ RESULTS = {
     "AdaptiveLogSoftmaxWithLoss": "std::tuple<Tensor, Tensor>",
 }
 # Settings of Python that C++ does without: former forms of `reduction`, and what to() does.
+OWN_SCHEDULES = {"StepLR"}  # their rules differ between PyTorch's languages: src/torch/optim/schedulers.h
 NOT_OPTIONS = {"size_average", "reduce", "_stacklevel", "return_indices", "device", "dtype"}
 # C++ type of a setting -> what a setter takes, and what a getter gives.
 TYPES = {

@@ -13,9 +13,10 @@ changed:
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
   OUT/facula/nn/_forms.py        functions declared for Python, `.python("relu(input, inplace=False)")`
 
-A helper function may call `define` with a schema that joins its arguments and literals,
-`define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
-then. Chained calls may have such arguments too: `.python(std::string("pool") + rank + "d(input, size)")`.
+A helper function, of the file or of a header of the catalog that it includes, may call `define` with a schema
+that joins its arguments and literals, `define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the
+helper with literals is a definition then. Chained calls may have such arguments too:
+`.python(std::string("pool") + rank + "d(input, size)")`.
 """
 
 import argparse
@@ -116,9 +117,7 @@ class Operator:
     dtypes: str = ""
     namespaces: list[str] = field(default_factory=lambda: ["function", "method"])
     aliases: list[str] = field(default_factory=list)
-    no_in_place: bool = False
-    force_in_place: bool = False
-    own_shape: bool = False
+    in_place_form: bool = False
     with_out: bool = False
     sample: str = ""
     python: list[list[str]] = field(default_factory=list)  # functions of Python: the form, then statements
@@ -136,28 +135,6 @@ class Operator:
         if not self.results or any(r.type != "Tensor" or r.list or r.alias for r in self.results):
             return False
         return self.kind != "view" and not any(p.written for p in self.parameters)
-
-    @property
-    def in_place_form(self) -> bool:
-        if self.kind == "view":
-            return self.force_in_place
-        if self.kind in ("loop", "library") and self.own_shape and not self.force_in_place:
-            return False
-        first = self.parameters[0] if self.parameters else None
-        on_self = bool(
-            first
-            and first.name == "self"
-            and first.type == "Tensor"
-            and not first.list
-            and not first.optional
-        )
-        return (
-            self.out_form
-            and on_self
-            and len(self.results) == 1
-            and self.kind != "data_dependent"
-            and not self.no_in_place
-        )
 
     def takes_number(self, p: Parameter) -> bool:
         """True if C++ accepts a number in place of this tensor."""
@@ -340,14 +317,10 @@ def apply_chain(op: Operator, calls: list[tuple[str, str]]) -> None:
                     raise Mistake(f"{op.where}: bind() takes {', '.join(NAMESPACES)}, not {n}")
         elif name == "alias" and literal is not None:
             op.aliases.append(literal)
-        elif name == "no_in_place":
-            op.no_in_place = True
         elif name == "in_place":
-            op.force_in_place = True
+            op.in_place_form = True
         elif name == "with_out":
             op.with_out = True
-        elif name in ("shape", "shapes"):
-            op.own_shape = True
         elif name == "python" and literal is not None:
             op.python.append([literals(a, 0)[0] or "" for a in arguments_of(arguments)])
         elif name == "also" and literal is not None:
@@ -478,6 +451,9 @@ def read_file(path: Path) -> tuple[list[str], list[Operator]]:
     families = [f for f in families if not re.search(r"#\s*define\s+$", text[: f[0]])]
 
     helpers = read_helpers(text, where)
+    for header in re.findall(r'#include "facula/catalog/(\w+\.h)"', text):
+        if (path.parent / header).exists():
+            helpers |= read_helpers(blank_comments((path.parent / header).read_text(encoding="utf-8")), where)
     operators = []
     for m in re.finditer(r"\b(\w+)\s*\(\s*(?=R?\")", text):
         if m[1] != "define" and m[1] not in helpers:
@@ -513,7 +489,7 @@ def copies_of_views(operators: list[Operator]) -> list[Operator]:
         op = parse_schema(schema, view.where)
         op.family, op.kind, op.sample = "view_copy", "procedure", view.sample
         op.doc = f"A copy of what `{view.name}` shows, in row-major order."
-        op.dtypes, op.no_in_place = view.dtypes, True
+        op.dtypes = view.dtypes
         op.namespaces = ["function", "method"] if view.name == "narrow" else ["function"]
         op.aliases = [name + "_copy" for name in view.aliases]
         op.with_out = op.results[0].list
@@ -538,7 +514,7 @@ def read_catalog(folder: Path) -> tuple[list[str], list[Operator]]:
         if op.in_place_form and op.name + "_" in names:
             raise Mistake(
                 f"{op.where}: {op.name} derives {op.name}_, which {names[op.name + '_']} defines: "
-                "add .no_in_place() or drop that definition"
+                "leave out .in_place() or drop that definition"
             )
     for name in families:
         if families.count(name) > 1:

@@ -58,24 +58,16 @@ void place(Draft& d) {
   }
 }
 
-// `own_shape`: the definition has a shape rule.
-void derive(Operator& op, bool own_shape) {
+void derive(Operator& op) {
   auto& s = op.schema;
   op.effects.writes = s.mutates();
   op.effects.reads_data |= op.is<DataDependent>();
   op.effects.checks |= bool(op.check);
   if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
-  bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
-  bool aliases = !s.returns.empty() && s.returns[0].alias;
-  bool derivable = tensor_result && !op.is<DataDependent>() && !op.is<Foreign>() && !aliases && !s.mutates();
-  bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" &&
-                 s.parameters[0].type == Type::Tensor && !s.parameters[0].list && !s.parameters[0].optional;
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
-  auto& forms = op.forms;
-  forms.out = (all_tensors && !op.is<View>() && !op.is<Foreign>() && !s.mutates()) || forms.wants_out;
-  forms.in_place = derivable && on_self && forms.wants_in_place.value_or(!own_shape);
-  if (op.is<View>()) forms.in_place = tensor_result && on_self && forms.wants_in_place.value_or(false);
+  op.forms.in_place = op.forms.wants_in_place.value_or(false);
+  op.forms.out = (all_tensors && !op.is<View>() && !op.is<Foreign>() && !s.mutates()) || op.forms.wants_out;
 }
 
 // The first one of two operators that are transposes of each other declares it. Views have separate gradients.
@@ -110,6 +102,17 @@ void check_dtype_first(Operator& op) {
   };
 }
 
+// True if the result may be written to `self`.
+bool can_be_in_place(const Operator& op) {
+  auto& s = op.schema;
+  bool tensor_result = s.returns.size() == 1 && s.returns[0].type == Type::Tensor && !s.returns[0].list;
+  bool on_self = !s.parameters.empty() && s.parameters[0].name == "self" &&
+                 s.parameters[0].type == Type::Tensor && !s.parameters[0].list && !s.parameters[0].optional;
+  bool computed = op.is<View>() || (!op.is<DataDependent>() && !op.is<Foreign>() && !s.mutates() &&
+                                    !(tensor_result && s.returns[0].alias));
+  return tensor_result && on_self && computed;
+}
+
 // Checks a definition that is complete.
 void check_definition(const Operator& op) {
   auto& s = op.schema;
@@ -127,6 +130,8 @@ void check_definition(const Operator& op) {
     runtime_check(backed->reference || backed->composed_reference || op.effects.draws, "define")
         << n << " needs its slow definition: .reference(...)";
   }
+  runtime_check(!op.forms.in_place || can_be_in_place(op), "define")
+      << n << ": .in_place() needs `Tensor self` first and one Tensor in memory of its own as the result";
   runtime_check(!op.is<Procedure>() || !op.vjp, "define")
       << n << ": the calls of a procedure are recorded one by one; it has no .vjp(...) of its own";
 }
@@ -148,9 +153,6 @@ void check(const Operator& op) {
   for (auto& a : op.parameter_aliases)
     runtime_check(s.index_of(a.parameter) >= 0 && s.index_of(a.also) < 0, "define")
         << n << ": `" << a.also << "` cannot be a further name of `" << a.parameter << '`';
-  for (auto& d : op.differences)
-    runtime_check(!d.where.empty() && !d.why.empty(), "define")
-        << n << ": a difference needs a place and a reason";
 }
 
 }  // namespace
@@ -168,11 +170,10 @@ void finish_definitions() {
   Registry& r = registry();
   if (!r.pending) return;
   std::unique_ptr<Draft> draft = std::move(r.pending);
-  bool own_shape = bool(draft->backed.shape);
   place(*draft);
   pair_with_transpose(draft->op);
   auto done = std::make_unique<Operator>(std::move(draft->op));
-  derive(*done, own_shape);
+  derive(*done);
   check_dtype_first(*done);
   check(*done);
   Operator* op = done.get();

@@ -69,25 +69,6 @@ inline Results run_function(device::LibraryFn fn, const op::Call& c, std::span<c
   } catch (const std::exception& e) { raise_refused(c, e.what()); }
 }
 
-// The reference of a library operator, as a loop operator.
-const Operator& reference_loop(const Operator& o, const op::Library& library) {
-  static TableMutex mutex;
-  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
-  std::lock_guard lock(mutex);
-  auto& d = derived[&o];
-  if (!d) {
-    d = std::make_unique<Operator>();
-    d->schema = op::parse_schema(o.schema.text);
-    d->definition = op::Loop{library, library.reference};
-    d->dtypes = o.dtypes;
-    d->promote = o.promote;
-    d->result_type = o.result_type;
-    d->dtype_rule = o.dtype_rule;
-    d->parent = &o;
-  }
-  return *d;
-}
-
 // Decides the strides of the results in memory; users see those of `entry.metas`. `physical_metas`: the results as they follow
 // from operands in physical layouts; empty if there are none.
 void place_results(const Operator& o, CacheEntry& entry, const std::vector<op::Meta>& physical_metas) {
@@ -138,6 +119,25 @@ Results run_data_dependent(const Operator& o, std::span<const Value> args) {
 
 }  // namespace
 
+const Operator& reference_loop(const Operator& o) {
+  auto& library = *o.as<op::Library>();
+  static TableMutex mutex;
+  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
+  std::lock_guard lock(mutex);
+  auto& d = derived[&o];
+  if (!d) {
+    d = std::make_unique<Operator>();
+    d->schema = op::parse_schema(o.schema.text);
+    d->definition = op::Loop{library, library.reference};
+    d->dtypes = o.dtypes;
+    d->promote = o.promote;
+    d->result_type = o.result_type;
+    d->dtype_rule = o.dtype_rule;
+    d->parent = &o;
+  }
+  return *d;
+}
+
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   if (o.is<op::Foreign>()) return run_foreign({o, args, Form::functional, {}});
   if (o.is<op::DataDependent>()) return run_data_dependent(o, args);
@@ -163,7 +163,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   else
     for (auto& t : out) results.push_back(t);
   if (!by_library) {
-    if (library.reference) return run_program({reference_loop(o, library), args, results.all(), Form::out});
+    if (library.reference) return run_program({reference_loop(o), args, results.all(), Form::out});
     return deliver({o, args, Form::out, results.all()}, run_composed_reference(logical, device));
   }
   run_function(entry->library, op::Call(o, args), results.all());

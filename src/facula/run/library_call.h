@@ -15,6 +15,8 @@ op::Results run_library(const op::Operator& o, std::span<const op::Value> args, 
 // a packed layout of the library's.
 op::Results run_library(device::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
                         op::Results out);
+// The reference of a library operator whose definition gives one by elements, as a loop operator.
+const op::Operator& reference_loop(const op::Operator& o);
 // Runs a user's function, or its operators if it is made of these.
 op::Results run_foreign(const Invocation& call);
 

@@ -21,6 +21,17 @@ Tensor fake(const op::Meta& m) {
   return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
 }
 
+void NumberedGraph::number() {
+  for (auto* v : graph.inputs) inputs.push_back(v->id);
+  for (auto* v : graph.outputs) {
+    int id = v ? v->id : -1;
+    output_repeats |= std::find(outputs.begin(), outputs.end(), id) != outputs.end();
+    outputs.push_back(id);
+  }
+  for (auto& v : graph.values())
+    if (v->constant.defined()) constants.push_back(v.get());
+}
+
 uint64_t Plan::next_number() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -150,6 +161,11 @@ class Arranger {
         l.kernel = *next++;
         l.work = codegen::work_of(*l.kernel, l.params.data());
       }
+  }
+  void keep_nests() {
+    auto next = nests_.begin();
+    for (auto& k : plan_->kernels)
+      for (auto& l : k.launches) l.nest = *next++;
   }
   std::optional<Plan::Direct> directly(const Outline& outline, std::span<const Tensor> out) {
     if (outline.execs.size() != 1 || g_.output_repeats || !g_.graph.mutated.empty()) return {};
@@ -300,7 +316,8 @@ class Planner : Arranger {
     for (int v : g.inputs) outlives_[size_t(v)] = true;  // they belong to the caller
   }
 
-  std::shared_ptr<Plan> run() {
+  // `compiles`: whether the plan gets kernels; otherwise it gets their nests.
+  std::shared_ptr<Plan> run(bool compiles = true) {
     place();
     find_last_reads();
     find_destinations();
@@ -314,7 +331,8 @@ class Planner : Arranger {
     arrange_kernels();
     outline_->index();
     measure(*outline_);
-    make_kernels();
+    if (compiles) make_kernels();
+    else keep_nests();
     plan_->direct = directly(*outline_, out_);
     place_in_arena(*plan_, *outline_, apart);
     plan_->outline = std::move(outline_);
@@ -631,6 +649,13 @@ class Resizer : Arranger {
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
                                 std::vector<Tensor> at, std::span<const Tensor> out, bool for_others) {
   return Planner(g, steps, symbols, std::move(at), out, for_others).run();
+}
+
+std::shared_ptr<const Plan> make_plan_to_print(const NumberedGraph& g, const std::vector<Step>& steps) {
+  std::vector<Tensor> at(g.graph.values().size());
+  for (auto* v : g.graph.inputs)
+    at[size_t(v->id)] = fake({Dims(v->tensor.sizes()), v->tensor.dtype(), v->tensor.device()});
+  return Planner(g, steps, {}, std::move(at), {}, false).run(false);
 }
 
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,

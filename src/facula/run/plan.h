@@ -11,6 +11,7 @@
 #include "facula/codegen/kernel.h"
 #include "facula/device/device.h"
 #include "facula/graph/graph.h"
+#include "facula/loop/lazy_nest.h"
 #include "facula/op/call.h"
 #include "facula/schedule/fuse.h"
 #include "facula/tensor/retained_block.h"
@@ -96,11 +97,12 @@ struct Outline {
 class Plan {
  public:
   struct KernelLaunch {
-    const codegen::Kernel* kernel;
+    const codegen::Kernel* kernel;  // null in a plan to print, which has `nest` instead
     codegen::Work work;
     bool all_in_order;  // `buffers` are those of the step in order
     std::vector<int> buffers;
     std::vector<int64_t> params;
+    std::shared_ptr<const loop::LazyNest> nest = {};
   };
   struct Kernels {
     std::vector<KernelLaunch> launches;
@@ -144,6 +146,7 @@ struct NumberedGraph {
   std::vector<graph::Value*> constants;
   bool output_repeats = false;           // whether a value is an output twice
   std::shared_ptr<const Keeper> keeper;  // retains the memory of runs; null: it returns to the pool
+  void number();                         // sets the value numbers of inputs and outputs, and the constants
 };
 // Plans a graph. `steps`: the fused graph; `symbols`: the values of sizes; `at`, by value number: the inputs over their physical
 // layouts; `out`: the caller's destinations; `for_others`: also determine whether the outline serves other sizes of inputs with
@@ -156,6 +159,9 @@ std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<schedu
 // destinations.
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<schedule::Step>& steps,
                                 IntSpan symbols, std::shared_ptr<const Outline> outline);
+// A plan with nests in place of compiled kernels, for printers of whole programs. All sizes are numbers, and inputs are contiguous.
+std::shared_ptr<const Plan> make_plan_to_print(const NumberedGraph& g,
+                                               const std::vector<schedule::Step>& steps);
 // Raises an internal error if the plans differ (FACULA_VERIFY).
 void check_same(const Plan& a, const Plan& b);
 

@@ -111,14 +111,7 @@ Program::Program(Graph g, std::string name, std::shared_ptr<const Keeper> keeper
   s.graph = pipeline::simplify(std::move(g), s.name);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
-  for (auto* v : s.graph.inputs) s.inputs.push_back(v->id);
-  for (auto* v : s.graph.outputs) {
-    int id = v ? v->id : -1;
-    s.output_repeats |= std::find(s.outputs.begin(), s.outputs.end(), id) != s.outputs.end();
-    s.outputs.push_back(id);
-  }
-  for (auto& v : s.graph.values())
-    if (v->constant.defined()) s.constants.push_back(v.get());
+  s.number();
   if (s.graph.shapes) s.guards = s.graph.shapes->guards().size();
 }
 

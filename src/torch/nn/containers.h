@@ -117,8 +117,32 @@ class NamedAnyModule {
 template <class M>
 concept SomeModule = std::constructible_from<AnyModule, M> && !std::same_as<std::decay_t<M>, NamedAnyModule>;
 
+// The functions that Sequential and ModuleList have in common: a vector of items that hold a module each.
+template <class Container, class Item>
+class ModuleSequence {
+ public:
+  template <class Modules>
+  void extend(const Modules& modules) {
+    for (auto& m : modules) static_cast<Container&>(*this).push_back(m);
+  }
+  auto begin() { return modules_.begin(); }
+  auto end() { return modules_.end(); }
+  auto begin() const { return modules_.begin(); }
+  auto end() const { return modules_.end(); }
+  std::shared_ptr<Module> ptr(size_t k) const {
+    if constexpr (std::same_as<Item, AnyModule>) return modules_.at(k).ptr();
+    else return modules_.at(k);
+  }
+  std::shared_ptr<Module> operator[](size_t k) const { return ptr(k); }
+  size_t size() const noexcept { return modules_.size(); }
+  bool is_empty() const noexcept { return modules_.empty(); }
+
+ protected:
+  std::vector<Item> modules_;
+};
+
 // Modules applied one after the other, each to what the one before gave.
-class SequentialImpl : public Module {
+class SequentialImpl : public Module, public ModuleSequence<SequentialImpl, AnyModule> {
  public:
   SequentialImpl() : Module("torch::nn::Sequential") {}
   template <SomeModule... M>
@@ -153,26 +177,11 @@ class SequentialImpl : public Module {
     modules_.emplace_back(std::forward<M>(module));
     register_module(std::move(name), modules_.back().ptr());
   }
-  template <class Container>
-  void extend(const Container& modules) {
-    for (auto& m : modules) push_back(m);
-  }
-  auto begin() { return modules_.begin(); }
-  auto end() { return modules_.end(); }
-  auto begin() const { return modules_.begin(); }
-  auto end() const { return modules_.end(); }
   template <class M>
   auto& at(size_t k) {
     return modules_.at(k).get<M>();
   }
-  std::shared_ptr<Module> ptr(size_t k) const { return modules_.at(k).ptr(); }
-  std::shared_ptr<Module> operator[](size_t k) const { return ptr(k); }
-  size_t size() const noexcept { return modules_.size(); }
-  bool is_empty() const noexcept { return modules_.empty(); }
   void pretty_print(std::ostream& s) const override { s << "torch::nn::Sequential"; }
-
- private:
-  std::vector<AnyModule> modules_;
 };
 class Sequential : public ModuleHolder<SequentialImpl> {
  public:
@@ -204,7 +213,7 @@ class FunctionalImpl : public Module {
 TORCH_MODULE(Functional);
 
 // A list of modules, which are called by who holds it.
-class ModuleListImpl : public Module {
+class ModuleListImpl : public Module, public ModuleSequence<ModuleListImpl, std::shared_ptr<Module>> {
  public:
   ModuleListImpl() : Module("torch::nn::ModuleList") {}
   template <class... M>
@@ -226,28 +235,13 @@ class ModuleListImpl : public Module {
   void push_back(M&& module) {
     push_back(std::make_shared<std::decay_t<M>>(std::forward<M>(module)));
   }
-  template <class Container>
-  void extend(const Container& modules) {
-    for (auto& m : modules) push_back(m);
-  }
-  auto begin() { return modules_.begin(); }
-  auto end() { return modules_.end(); }
-  auto begin() const { return modules_.begin(); }
-  auto end() const { return modules_.end(); }
   template <class M>
   auto& at(size_t k) {
     auto* typed = modules_.at(k)->template as<M>();
     type_check(typed, "ModuleList") << "the module is of another class";
     return *typed;
   }
-  std::shared_ptr<Module> ptr(size_t k) const { return modules_.at(k); }
-  std::shared_ptr<Module> operator[](size_t k) const { return modules_.at(k); }
-  size_t size() const noexcept { return modules_.size(); }
-  bool is_empty() const noexcept { return modules_.empty(); }
   void pretty_print(std::ostream& s) const override { s << "torch::nn::ModuleList"; }
-
- private:
-  std::vector<std::shared_ptr<Module>> modules_;
 };
 TORCH_MODULE(ModuleList);
 

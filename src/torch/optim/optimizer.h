@@ -122,8 +122,7 @@ class Optimizer {
   std::vector<OptimizerParamGroup> groups_;
 };
 
-// A schedule of learning rates of facula::optim.
-using LRScheduler = facula::optim::LRScheduler;
+// A schedule of facula::optim.
 template <class Base>
 class Schedule : public Base {
  public:

@@ -105,7 +105,7 @@ class InputArchive {
   friend class OutputArchive;
 };
 
-// A temporary file, through which streams are read and written.
+// A temporary file. Streams and memory are read and written through it, because checkpoints are files.
 class TemporaryFile {
  public:
   TemporaryFile() : path_(std::filesystem::temp_directory_path() / ("facula-XXXXXX")) {
@@ -117,21 +117,29 @@ class TemporaryFile {
   ~TemporaryFile() { std::remove(path_.c_str()); }
   TemporaryFile(const TemporaryFile&) = delete;
   const std::string& path() const { return path_; }
-  void copy_to(std::ostream& s) const { s << std::ifstream(path_, std::ios::binary).rdbuf(); }
-  void copy_from(std::istream& s) const { std::ofstream(path_, std::ios::binary) << s.rdbuf(); }
 
  private:
   std::string path_;
 };
-inline void OutputArchive::save_to(std::ostream& stream) {
+// Writes to the stream what `save` writes to the path that it is called with.
+template <class Save>
+void save_through_file(std::ostream& stream, Save save) {
   TemporaryFile file;
-  save_to(file.path());
-  file.copy_to(stream);
+  save(file.path());
+  stream << std::ifstream(file.path(), std::ios::binary).rdbuf();
+}
+// Returns the result of `load` for the path of a file with the contents of the stream.
+template <class Load>
+auto load_through_file(std::istream& stream, Load load) {
+  TemporaryFile file;
+  std::ofstream(file.path(), std::ios::binary) << stream.rdbuf();
+  return load(file.path());
+}
+inline void OutputArchive::save_to(std::ostream& stream) {
+  save_through_file(stream, [this](const std::string& path) { save_to(path); });
 }
 inline void InputArchive::load_from(std::istream& stream, std::optional<Device> device) {
-  TemporaryFile file;
-  file.copy_from(stream);
-  load_from(file.path(), device);
+  load_through_file(stream, [&](const std::string& path) { load_from(path, device); });
 }
 
 }  // namespace torch::serialize

@@ -1,5 +1,7 @@
 """A differential equation, solved by a small network."""
 
+import contextlib
+import io
 import os
 
 os.environ["DDE_BACKEND"] = "pytorch"
@@ -19,7 +21,8 @@ problem = dde.data.PDE(
 )
 network = fill(dde.nn.FNN([1] + [10] * 2 + [1], "tanh", "Glorot uniform"))
 model = dde.Model(problem, network)
-model.compile("adam", lr=0.001)
+with contextlib.redirect_stdout(io.StringIO()):  # it prints how long it took
+    model.compile("adam", lr=0.001)
 losses, state = model.train(iterations=20, display_every=10, verbose=0)
 show("losses", np.array(losses.loss_train))
 show("solution", model.predict(np.linspace(-1, 1, 7)[:, None].astype(np.float32)))

@@ -2,15 +2,17 @@
 
 import torch
 from fastai.basics import CrossEntropyLossFlat, DataLoader, DataLoaders, Learner, accuracy
+from fastai.callback.progress import ProgressCallback
+from fastai.callback.schedule import ParamScheduler, SchedCos
 from made import data, fill, show, whole
 
 items = [(x, y) for x, y in zip(data(32, 4), whole(32, below=3))]
 loaders = DataLoaders(DataLoader(items, bs=8), DataLoader(items, bs=8))
 model = fill(torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3)))
 learner = Learner(loaders, model, loss_func=CrossEntropyLossFlat(), metrics=accuracy)
-with learner.no_bar(), learner.no_logging():
-    learner.fit_one_cycle(2, 0.01)
+learner.remove_cb(ProgressCallback)
+with learner.no_logging():
+    learner.fit(2, cbs=ParamScheduler({"lr": SchedCos(0.01, 0.001)}))
     show("validated", learner.validate())
-show("losses", [float(v) for v in learner.recorder.losses])
 show("values", [list(map(float, v)) for v in learner.recorder.values])
 show("predicted", learner.get_preds(dl=loaders.valid)[0])

@@ -1,6 +1,10 @@
 """Losses and estimators of reinforcement learning."""
 
+import os
+
 import torch
+
+os.environ["RL_LOGGING_LEVEL"] = "ERROR"  # its messages contain the time
 from made import data, fill, show
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, ReplayBuffer

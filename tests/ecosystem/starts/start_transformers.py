@@ -34,7 +34,15 @@ gpt = fill(GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_hea
 show("gpt", gpt(tokens).logits)
 t5 = fill(
     T5ForConditionalGeneration(
-        T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+        T5Config(
+            vocab_size=40,
+            d_model=16,
+            d_kv=8,
+            d_ff=32,
+            num_layers=1,
+            num_heads=2,
+            decoder_start_token_id=0,
+        )
     )
 ).eval()
 show("t5", t5(input_ids=tokens, labels=tokens).loss)

@@ -1,4 +1,4 @@
-"""Short programs over sparse tensors, which Facula and PyTorch run; tests/golden/sparse.jsonl has what
+"""Short programs over sparse tensors, which Facula and PyTorch run; tests/golden/sparse.jsonl.gz has what
 PyTorch gave.
 
 Each line is executed with ``torch``, a few tensors, and gives ``r``.

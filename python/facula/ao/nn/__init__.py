@@ -1,3 +1,5 @@
-"""Modules of quantised models, as far as floating-point models use them."""
+"""Modules of quantised models and of models that are quantised."""
 
+from . import intrinsic as intrinsic
+from . import qat as qat
 from . import quantized as quantized

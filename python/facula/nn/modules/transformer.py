@@ -129,6 +129,8 @@ def _is_causal(mask: Tensor | None, flag: bool | None, size: int) -> bool:
         return flag
     if mask is None or mask.shape[-2:] != (size, size) or mask.dim() != 2:
         return False
+    if _C.is_tracing():  # its elements are not known; the mask is applied like any other
+        return False
     causal = _f.full(
         [size, size],
         float("-inf"),

@@ -63,8 +63,9 @@ class DataLoader(Generic[Item]):
             raise ValueError("prefetch_factor option should be non-negative")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
-        self._stream = isinstance(dataset, IterableDataset)
-        if self._stream:
+        stream = isinstance(dataset, IterableDataset)
+        self._dataset_kind = _DatasetKind.Iterable if stream else _DatasetKind.Map
+        if stream:
             for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value not in (None, False):
                     raise ValueError(
@@ -84,9 +85,11 @@ class DataLoader(Generic[Item]):
             raise ValueError(
                 "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
             )
-        if sampler is None and not self._stream:
+        if sampler is None and stream:
+            sampler = _InfiniteConstantSampler()
+        elif sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)  # type: ignore[arg-type]
-        if batch_size is not None and batch_sampler is None and not self._stream:
+        if batch_size is not None and batch_sampler is None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)  # type: ignore[arg-type]
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
@@ -111,10 +114,8 @@ class DataLoader(Generic[Item]):
                 )
         self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
-        self._batched = batch_size is not None or batch_sampler is not None
-        self.collate_fn = (
-            collate_fn if collate_fn is not None else default_collate if self._batched else default_convert
-        )
+        standard = default_collate if self._auto_collation else default_convert
+        self.collate_fn = collate_fn if collate_fn is not None else standard
         self._pool: Any = None
         if pin_memory:
             import warnings
@@ -134,12 +135,12 @@ class DataLoader(Generic[Item]):
         super().__setattr__(name, value)
 
     def __len__(self) -> int:
-        if self._stream:
+        if self._dataset_kind == _DatasetKind.Iterable:
             n = len(self.dataset)  # type: ignore[arg-type]
             if self.batch_size is None:
                 return n
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
-        return len(self.batch_sampler if self._batched else self.sampler)  # type: ignore[arg-type]
+        return len(self._index_sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self._get_iterator()
@@ -154,29 +155,9 @@ class DataLoader(Generic[Item]):
         """Whether samples are gathered in batches by a batch sampler."""
         return self.batch_sampler is not None
 
-    def _values(self) -> Iterator:
-        if self.num_workers:
-            from .worker import Pool
-
-            if self._pool is None or not self._pool.alive:
-                self._pool = Pool(self)
-            pool = self._pool
-            if not self.persistent_workers:
-                self._pool = None
-            return pool.run(self, draw_seed(self.generator))
-        draw_seed(self.generator)  # drawn also without workers, so that later random numbers are the same
-        if self._stream:
-            return batches_of_stream(self)
-        tensors = self._indexed_batches()
-        return tensors if tensors is not None else self._batches()
-
     @property
     def _index_sampler(self) -> Iterable:
-        return self.batch_sampler if self._batched else self.sampler  # type: ignore[return-value]
-
-    def _batches(self) -> Iterator:
-        for index in self._index_sampler:
-            yield fetch(self.dataset, index, self._batched, self.collate_fn)
+        return self.batch_sampler if self._auto_collation else self.sampler  # type: ignore[return-value]
 
     def _indexed_batches(self) -> Iterator | None:
         """Returns batches of a TensorDataset under the standard samplers: each tensor is indexed once,
@@ -207,11 +188,12 @@ class DataLoader(Generic[Item]):
 
 
 class _BaseDataLoaderIter:
-    """One pass over a loader's batches."""
+    """One pass over a loader's batches. The loader may be any object with the attributes of a DataLoader."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    _values: Iterator
+
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._values = loader._values()
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self
@@ -226,9 +208,25 @@ class _BaseDataLoaderIter:
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """A pass in this process."""
 
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        draw_seed(loader.generator)  # drawn also without workers, so that later random numbers are the same
+        indexed = loader._indexed_batches() if isinstance(loader, DataLoader) else None
+        self._values = _batches(loader) if indexed is None else indexed
+
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
-    """A pass by worker processes, which end with it."""
+    """A pass by worker processes, which end with it unless the loader keeps them."""
+
+    def __init__(self, loader: Any) -> None:
+        from .worker import Pool
+
+        super().__init__(loader)
+        pool = getattr(loader, "_pool", None)
+        if pool is None or not pool.alive:
+            pool = Pool(loader)
+        loader._pool = pool if loader.persistent_workers else None
+        self._values = pool.run(loader, draw_seed(loader.generator))
 
     def _shutdown_workers(self) -> None:
         self._values.close()  # type: ignore[attr-defined]
@@ -245,19 +243,21 @@ def fetch(dataset: Any, index: Any, batched: bool, collate: Callable) -> Any:
     return collate(many(index) if callable(many) and index else [dataset[i] for i in index])
 
 
-def batches_of_stream(loader: Any) -> Iterator:
-    samples = iter(loader.dataset)
-    if loader.batch_size is None:
-        yield from map(loader.collate_fn, samples)
-        return
-    batch = []
-    for sample in samples:
-        batch.append(sample)
-        if len(batch) == loader.batch_size:
-            yield loader.collate_fn(batch)
-            batch = []
-    if batch and not loader.drop_last:
-        yield loader.collate_fn(batch)
+def fetcher_of(loader: Any) -> Any:
+    """Makes the fetcher of a pass over a loader."""
+    return _DatasetKind.create_fetcher(
+        loader._dataset_kind, loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last
+    )
+
+
+def _batches(loader: Any) -> Iterator:
+    fetcher = fetcher_of(loader)
+    for index in loader._index_sampler:
+        try:
+            batch = fetcher.fetch(index)
+        except StopIteration:
+            return
+        yield batch
 
 
 class _InfiniteConstantSampler(Sampler):

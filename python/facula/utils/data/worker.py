@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from multiprocessing import connection, get_context, parent_process, reduction
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ... import _C
@@ -129,10 +130,9 @@ class _Failure(ExceptionWrapper):
 
 def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str, Any]) -> None:
     global _info
-    from .dataloader import batches_of_stream, fetch
+    from .dataloader import fetcher_of
 
-    dataset, collate = setup["dataset"], setup["collate_fn"]
-    stream: Iterator | None = None
+    fetcher: Any = None
     parent = parent_process()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -150,24 +150,18 @@ def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str,
                     import random
 
                     seed = payload + worker
-                    _info = WorkerInfo(worker, count, seed, dataset)
+                    _info = WorkerInfo(worker, count, seed, setup["dataset"])
                     _C.manual_seed(seed)
                     random.seed(seed)
                     if "numpy" in sys.modules:
                         sys.modules["numpy"].random.seed(seed % 2**32)
                     if number == 0 and setup["worker_init_fn"] is not None:
                         setup["worker_init_fn"](worker)
-                    if setup["stream"]:
-                        stream = batches_of_stream(_Stream(setup))
+                    fetcher = fetcher_of(SimpleNamespace(**setup))
                     continue
-                if stream is not None:
-                    try:
-                        answer: Any = ("batch", next(stream))
-                    except StopIteration:
-                        answer = ("end", None)
-                else:
-                    answer = ("batch", fetch(dataset, payload, setup["batched"], collate))
-                packed = (number, *answer)
+                packed = (number, "batch", fetcher.fetch(payload))
+            except StopIteration:
+                packed = (number, "end", None)
             except Exception:
                 packed = (number, "error", _Failure(worker))
             try:
@@ -178,14 +172,6 @@ def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str,
                 _send(conn, (number, "error", _Failure(worker)))
     except (EOFError, ConnectionResetError, KeyboardInterrupt):
         return
-
-
-class _Stream:
-    """The attributes of a loader that batches_of_stream uses."""
-
-    def __init__(self, setup: dict[str, Any]) -> None:
-        self.dataset, self.collate_fn = setup["dataset"], setup["collate_fn"]
-        self.batch_size, self.drop_last = setup["batch_size"], setup["drop_last"]
 
 
 # ---- in the process of the loader
@@ -199,15 +185,8 @@ class Pool:
     def __init__(self, loader: Any) -> None:
         requested = loader.multiprocessing_context
         context = get_context(requested) if requested is None or isinstance(requested, str) else requested
-        setup = {
-            "dataset": loader.dataset,
-            "collate_fn": loader.collate_fn,
-            "worker_init_fn": loader.worker_init_fn,
-            "batched": loader._batched,
-            "stream": loader._stream,
-            "batch_size": loader.batch_size,
-            "drop_last": loader.drop_last,
-        }
+        names = "dataset collate_fn worker_init_fn drop_last _dataset_kind _auto_collation"
+        setup = {name: getattr(loader, name) for name in names.split()}
         self._connections: list[connection.Connection] = []
         self._processes: list[Any] = []
         self._passes = 0
@@ -281,8 +260,10 @@ class Pool:
         for worker in range(n):
             self._tell(worker, ("epoch", self._passes, seed))
         self._passes += 1
-        endless = loader._stream
-        indices: Iterator = iter(loader._index_sampler) if not endless else iter(int, 1)
+        from .dataloader import _DatasetKind
+
+        stream = loader._dataset_kind == _DatasetKind.Iterable
+        indices = iter(loader._index_sampler)
         owner: dict[int, int] = {}  # task: the worker that computes it
         ready: dict[int, tuple[str, Any]] = {}
         open_workers = list(range(n))
@@ -313,7 +294,7 @@ class Pool:
                 if worker in open_workers:
                     open_workers.remove(worker)
                 continue
-            if not endless or worker in open_workers:
+            if not stream or worker in open_workers:
                 give_next(worker)
             yield value
 

@@ -24,6 +24,10 @@ Results linear(const Call& c, Out out);
 Results conv2d(const Call& c, Out out);
 Results conv2d_backward_input(const Call& c, Out out);
 Results conv2d_backward_weight(const Call& c, Out out);
+// quantized.cpp: oneDNN with int32 sums, where they are exact
+Results int_mm(const Call& c, Out out);
+Results int8_linear(const Call& c, Out out);
+Results int8_conv2d(const Call& c, Out out);
 // attention.cpp: kernels generated for tiles
 Results attention(const Call& c, Out out);
 Results attention_backward(const Call& c, Out out);

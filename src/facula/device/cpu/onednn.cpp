@@ -111,7 +111,7 @@ void Bound::add(int argument, const dnnl::memory::desc& d) {
   args_.push_back({argument, memories_.back().get()});
 }
 
-void Bound::run(std::initializer_list<const void*> pointers) const {
+void Bound::run(std::span<const void* const> pointers) const {
   size_t k = 0;
   auto check = [](dnnl_status_t status) {
     runtime_check(status == dnnl_success, "oneDNN")

@@ -8,6 +8,7 @@
 #include <dnnl.hpp>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -58,7 +59,8 @@ class Bound {
   static Bound reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
   // Arguments are given to run() in the order of add().
   void add(int argument, const dnnl::memory::desc& d);
-  void run(std::initializer_list<const void*> pointers) const;
+  void run(std::initializer_list<const void*> pointers) const { run({pointers.begin(), pointers.size()}); }
+  void run(std::span<const void* const> pointers) const;
 
  private:
   dnnl::primitive primitive_;

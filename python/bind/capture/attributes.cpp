@@ -1,0 +1,255 @@
+// Attributes of outside objects, instances, classes, modules and tensors.
+#include <cstring>
+
+#include "interpreter.h"
+
+namespace facula::bind::capture {
+
+namespace {
+
+Outcome push_value(Frame& f, size_t drop, PyRef value, bool method) {
+  f.drop(drop);
+  if (method) f.push({});
+  f.push(std::move(value));
+  return Outcome::next;
+}
+
+// An instance whose class looks attributes up as `object` does, or as modules of nn do.
+bool has_usual_lookup(PyTypeObject* t) {
+  static const getattrofunc of_modules = [] {
+    PyRef module(PyImport_ImportModule("facula._C"));
+    PyRef type(module ? PyObject_GetAttrString(module.get(), "ModuleBase") : nullptr);
+    return type ? reinterpret_cast<PyTypeObject*>(type.get())->tp_getattro : nullptr;
+  }();
+  return t->tp_getattro == PyObject_GenericGetAttr || t->tp_getattro == of_modules;
+}
+
+PyObject* instance_dict(PyObject* o) {
+  PyObject** at = _PyObject_GetDictPtr(o);
+  return at ? *at : nullptr;
+}
+
+// The value that an instance itself has; borrowed.
+PyObject* own_value(PyObject* o, PyObject* name) {
+  PyObject* dict = instance_dict(o);
+  PyObject* found = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+  PyObject* fallback = is_module(o) ? _PyType_Lookup(Py_TYPE(o), names::__getattr__) : nullptr;
+  if (found || !dict || !fallback || PyFunction_Check(fallback)) return found;  // Python's own __getattr__ comes first
+  for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
+    PyObject* members = PyDict_GetItemWithError(dict, group);
+    if (members && PyDict_Check(members) && (found = PyDict_GetItemWithError(members, name))) return found;
+  }
+  return nullptr;
+}
+
+// Attributes of tensors that follow from what guards know.
+bool is_fact(const char* name) {
+  static const char* const names[] = {"shape",    "dtype",    "device",   "ndim",     "requires_grad", "layout",
+                                      "is_cpu",   "is_cuda",  "is_meta",  "is_sparse", "itemsize",     "nbytes",
+                                      "is_mps",   "is_xpu",   "is_quantized", "is_nested", "is_mkldnn", "is_sparse_csr"};
+  for (const char* n : names)
+    if (!std::strcmp(n, name)) return true;
+  return false;
+}
+bool is_view_attribute(const char* name) {
+  for (const char* n : {"T", "mT", "H", "mH", "real", "imag", "data"})
+    if (!std::strcmp(n, name)) return true;
+  return false;
+}
+
+Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
+  const char* text = PyUnicode_AsUTF8(name);
+  PyObject* found = _PyType_Lookup(Py_TYPE(o), name);
+  PyObject* dict = instance_dict(o);
+  if (!found) {
+    PyObject* own = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+    if (!own) {
+      in.recorder->absent(o, name);
+      return in.give(f, drop, PyObject_GetAttr(o, name));
+    }
+    in.recorder->attribute(o, name, own);
+    return push_value(f, drop, PyRef::share(own), method);
+  }
+  bool is_method = Py_TYPE(found) == &PyMethodDescr_Type || PyFunction_Check(found) || PyCallable_Check(found);
+  if (is_method || is_fact(text)) {
+    PyRef value(PyObject_GetAttr(o, name));
+    return value ? push_value(f, drop, std::move(value), method) : Outcome::raised;
+  }
+  if (is_view_attribute(text) && std::strcmp(text, "data")) {
+    PyRef value(PyObject_GetAttr(o, name));
+    if (!value) return in.give_recorded(f, drop, nullptr, text);
+    in.recorder->result(value.get());
+    return push_value(f, drop, std::move(value), method);
+  }
+  return in.breaks(std::string("the attribute `") + text + "` of a tensor");
+}
+
+// A class attribute that is bound to its instance without running code of Python.
+bool is_bound_by_c(PyObject* descriptor) {
+  PyTypeObject* t = Py_TYPE(descriptor);
+  return !t->tp_descr_get || !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) || std::strstr(t->tp_name, "Overridable");
+}
+
+Outcome class_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
+  auto* type = reinterpret_cast<PyTypeObject*>(o);
+  PyObject* of_meta = _PyType_Lookup(Py_TYPE(o), name);
+  if (of_meta && Py_TYPE(of_meta)->tp_descr_set && !is_bound_by_c(of_meta))
+    return in.breaks("a property of a metaclass");
+  PyObject* found = _PyType_Lookup(type, name);
+  if (found && !is_bound_by_c(found)) return in.breaks("a descriptor of a class");
+  PyRef value(PyObject_GetAttr(o, name));
+  if (!value) {
+    if (!found) in.recorder->member(o, name, nullptr);
+    return Outcome::raised;
+  }
+  if (found) in.recorder->member(o, name, found);
+  if (PyMethod_Check(value.get()) || (found && value.get() == found)) {
+    if (found && value.get() == found && !is_atom(found)) in.recorder->constant(found);
+  } else if (!is_atom(value.get())) {
+    in.recorder->constant(value.get());
+  }
+  return push_value(f, drop, std::move(value), method);
+}
+
+Outcome property(Interpreter& in, Frame& f, PyObject* o, PyObject* descriptor, size_t drop, bool method) {
+  PyRef getter(PyObject_GetAttrString(descriptor, "fget"));
+  if (!getter || !PyFunction_Check(getter.get())) {
+    PyErr_Clear();
+    return in.breaks("a property whose getter is not a function of Python");
+  }
+  in.recorder->constant(getter.get());
+  if (!method) return call(in, f, {getter.get(), {o}, 1, nullptr, drop});
+  size_t before = f.stack.size();
+  PyRef kept = PyRef::share(o);
+  f.drop(drop);
+  f.push({});
+  Outcome result = call(in, f, {getter.get(), {o}, 1, nullptr, 0});
+  if (result == Outcome::breaks) {
+    f.drop(1);
+    f.push(std::move(kept));
+    (void)before;
+  }
+  return result;
+}
+
+Outcome missing(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
+  PyObject* fallback = _PyType_Lookup(Py_TYPE(o), names::__getattr__);
+  if (fallback && PyFunction_Check(fallback) && !method) {
+    in.recorder->member(o, names::__getattr__, fallback);
+    return call(in, f, {fallback, {o, name}, 2, nullptr, drop});
+  }
+  if (fallback && PyFunction_Check(fallback)) return in.breaks("a method that __getattr__ gives");
+  PyObject* value = PyObject_GetAttr(o, name);
+  if (!value) return Outcome::raised;
+  return in.give(f, drop, value);
+}
+
+Outcome instance_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
+  auto* r = in.recorder;
+  PyTypeObject* type = Py_TYPE(o);
+  PyObject* found = _PyType_Lookup(type, name);
+  bool data = found && Py_TYPE(found)->tp_descr_set;
+  r->member(o, name, found);
+  if (data) {
+    if (Py_TYPE(found) == &PyProperty_Type) return property(in, f, o, found, drop, method);
+    if (!is_bound_by_c(found)) return in.breaks("a descriptor with code of Python");
+    PyRef value(PyObject_GetAttr(o, name));
+    if (!value) return Outcome::raised;
+    r->attribute(o, name, value.get());
+    return push_value(f, drop, std::move(value), method);
+  }
+  if (PyObject* own = own_value(o, name)) {
+    PyRef value = PyRef::share(own);
+    r->attribute(o, name, own);
+    return push_value(f, drop, std::move(value), method);
+  }
+  r->absent(o, name);
+  if (!found) return missing(in, f, o, name, drop, method);
+  if (!is_bound_by_c(found)) return in.breaks("a descriptor with code of Python");
+  PyRef value(PyObject_GetAttr(o, name));
+  if (!value) return Outcome::raised;
+  bool made = PyMethod_Check(value.get()) || PyCFunction_Check(value.get());
+  if (!made && !is_atom(value.get())) r->constant(value.get());
+  return push_value(f, drop, std::move(value), method);
+}
+
+}  // namespace
+
+Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, size_t drop, bool method) {
+  PyRef o = PyRef::share(object);
+  auto* r = in.recorder;
+  if (is_tensor(object)) {
+    if (!is_plain(Py_TYPE(object))) return in.breaks("an attribute of a subclass of Tensor");
+    return tensor_attribute(in, f, object, name, drop, method);
+  }
+  if (PyModule_Check(object)) {
+    PyRef value(PyObject_GetAttr(object, name));
+    if (!value) return Outcome::raised;
+    r->attribute(object, name, value.get());
+    return push_value(f, drop, std::move(value), method);
+  }
+  if (PyType_Check(object)) return class_attribute(in, f, object, name, drop, method);
+  PyTypeObject* t = Py_TYPE(object);
+  if (t == &PySuper_Type) {
+    PyRef value(PyObject_GetAttr(object, name));
+    if (!value) return Outcome::raised;
+    if (PyMethod_Check(value.get())) r->constant(PyMethod_GET_FUNCTION(value.get()));
+    else if (!PyCFunction_Check(value.get()) && std::strcmp(Py_TYPE(value.get())->tp_name, "method-wrapper"))
+      return in.breaks("an attribute of super() that is not a method");
+    return push_value(f, drop, std::move(value), method);
+  }
+  if (PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE)) {
+    bool hooked = false;
+    if (!has_usual_lookup(t)) {
+      PyRef key = checked(PyUnicode_InternFromString("__getattribute__"));
+      PyObject* general = _PyType_Lookup(t, key.get());
+      hooked = general && PyFunction_Check(general);
+      if (!_PyType_Lookup(t, names::__getattr__)) hooked = true;
+    }
+    if (hooked) return in.breaks(std::string("an attribute of a ") + t->tp_name + ", which looks them up itself");
+    return instance_attribute(in, f, object, name, drop, method);
+  }
+  PyRef value(PyObject_GetAttr(object, name));  // a class of C
+  if (!value) return Outcome::raised;
+  bool bound = PyCFunction_Check(value.get()) || !std::strcmp(Py_TYPE(value.get())->tp_name, "method-wrapper");
+  if (!bound && !is_atom(object)) r->attribute(object, name, value.get());
+  return push_value(f, drop, std::move(value), method);
+}
+
+Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, PyObject* value, size_t drop) {
+  PyRef o = PyRef::share(object), kept = PyRef::share(value);
+  auto* r = in.recorder;
+  PyTypeObject* t = Py_TYPE(object);
+  if (is_tensor(object)) {
+    if (_PyType_Lookup(t, name)) return in.breaks(std::string("an assignment to the attribute `") + PyUnicode_AsUTF8(name) + "` of a tensor");
+  } else if (PyType_Check(object) || PyModule_Check(object)) {
+    return in.breaks("an assignment to an attribute of a class or module");
+  } else {
+    PyRef key = checked(PyUnicode_InternFromString("__setattr__"));
+    PyObject* setter = _PyType_Lookup(t, key.get());
+    if (setter && PyFunction_Check(setter)) {
+      r->member(object, key.get(), setter);
+      return call(in, f, {setter, {object, name, value}, 3, nullptr, drop, Role::discard});
+    }
+    if (t->tp_setattro != PyObject_GenericSetAttr && PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) &&
+        !(setter && Py_TYPE(setter) == &PyWrapperDescr_Type))
+      return in.breaks("an assignment to an attribute that a class treats itself");
+    PyObject* found = _PyType_Lookup(t, name);
+    r->member(object, name, found);
+    if (found && Py_TYPE(found) == &PyProperty_Type) {
+      PyRef set(PyObject_GetAttrString(found, "fset"));
+      if (!set || !PyFunction_Check(set.get())) return in.breaks("an assignment to a property");
+      r->constant(set.get());
+      return call(in, f, {set.get(), {object, value}, 2, nullptr, drop, Role::discard});
+    }
+    if (found && Py_TYPE(found)->tp_descr_set && !is_bound_by_c(found))
+      return in.breaks("an assignment to a descriptor with code of Python");
+  }
+  if (PyObject_GenericSetAttr(object, name, value) < 0) return Outcome::raised;
+  if (is_tensor(object)) track(object);
+  if (r->is_outside(object)) r->write(Write::Kind::set_attribute, object, name, value, true);
+  f.drop(drop);
+  return Outcome::next;
+}
+
+}  // namespace facula::bind::capture

@@ -1,0 +1,554 @@
+// Calls: functions of Python are entered, operators are recorded, C functions are run on the real objects where
+// that can be repeated.
+#include <cstring>
+
+#include "compiled.h"
+#include "interpreter.h"
+
+namespace facula::bind::capture {
+
+namespace {
+
+PyObject* run_native(const Call& c) { return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames); }
+size_t keywords(const Call& c) { return c.args.size() - c.positional; }
+const char* kind(PyObject* o) { return Py_TYPE(o)->tp_name; }
+bool named(PyObject* o, const char* name) { return !std::strcmp(kind(o), name); }
+
+std::string shown(PyObject* callable) {
+  PyRef name(PyObject_GetAttrString(callable, "__qualname__"));
+  if (!name || !PyUnicode_Check(name.get())) {
+    PyErr_Clear();
+    return std::string("a ") + kind(callable);
+  }
+  return std::string(text_of(name.get()));
+}
+
+Outcome opaque(Interpreter& in, const Call& c) {
+  return in.breaks("a call of " + shown(c.callable) + ", which is opaque");
+}
+
+// Replaces the value of a call that has been made by C code: `drop` slots by the result.
+Outcome finish(Interpreter& in, Frame& f, const Call& c, PyObject* owned) {
+  if (!owned) return Outcome::raised;
+  if (c.role == Role::discard) {
+    Py_DECREF(owned);
+    f.drop(c.drop);
+    return Outcome::next;
+  }
+  return in.give(f, c.drop, owned);
+}
+
+bool all_data(const Call& c, bool tensors) {
+  for (auto* a : c.args)
+    if (!is_data(a, tensors)) return false;
+  return true;
+}
+void read_all(Interpreter& in, const Call& c) {
+  for (auto* a : c.args) in.recorder->deep_contents(a);
+}
+
+// Iterables that C code walks over without calling Python.
+bool is_walkable(Interpreter& in, PyObject* o) {
+  if (is_container(o) || is_atom(o)) return true;
+  if (PyTuple_Check(o) && Py_TYPE(o)->tp_iter == PyTuple_Type.tp_iter) return true;
+  for (const char* n : {"dict_keys", "dict_values", "dict_items"})
+    if (named(o, n)) return true;
+  bool iterator = false;
+  for (const char* n : {"list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "reversed",
+                        "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "list_reverseiterator"})
+    iterator |= named(o, n);
+  return iterator && !in.recorder->is_outside(o);
+}
+
+Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
+  if (!all_data(c, true)) return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
+  read_all(in, c);
+  std::string name = shown(c.callable);
+  PyObject* result = run_native(c);
+  if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
+  in.recorder->result(result);
+  return finish(in, f, c, result);
+}
+
+// ---- functions of Python
+
+void note_defaults(Interpreter& in, const Call& c) {
+  auto* r = in.recorder;
+  SourceId source = r->source_of(c.callable);
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
+  if (source == kNoSource) return;
+  auto is_given = [&](int k) {
+    if (k < code->co_argcount && size_t(k) < c.positional) return true;
+    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, k);
+    for (Py_ssize_t i = 0; c.kwnames && i < PyTuple_GET_SIZE(c.kwnames); ++i)
+      if (!PyUnicode_Compare(PyTuple_GET_ITEM(c.kwnames, i), name)) return true;
+    return false;
+  };
+  PyObject* all = PyFunction_GET_DEFAULTS(c.callable);
+  Py_ssize_t n = all ? PyTuple_GET_SIZE(all) : 0;
+  for (Py_ssize_t k = 0; k < n; ++k)
+    if (!is_given(code->co_argcount - int(n - k)))
+      r->note({Source::Kind::fallback, source, {}, k}, PyTuple_GET_ITEM(all, k));
+  PyObject* named = PyFunction_GET_KW_DEFAULTS(c.callable);
+  for (int k = code->co_argcount; named && k < code->co_argcount + code->co_kwonlyargcount; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, k);
+    PyObject* value = is_given(k) ? nullptr : PyDict_GetItemWithError(named, name);
+    if (value) r->note({Source::Kind::keyword_fallback, source, PyRef::share(name)}, value);
+  }
+}
+
+Outcome call_function(Interpreter& in, Frame& f, Call& c) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
+  if (is_our_module(PyFunction_GET_GLOBALS(c.callable))) {
+    Rule rule = rule_of(c.callable);
+    if (rule.policy == Policy::breaks) return in.breaks(std::string(text_of(rule.detail)));
+    if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
+    if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
+  }
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+    return in.breaks("a call of a coroutine");
+  const Code& decoded = code_of(reinterpret_cast<PyObject*>(code));
+  if (decoded.refused) return in.breaks("a call of " + shown(c.callable) + ": " + decoded.refused);
+  if (in.frames.size() > in.depth_limit) return in.breaks("a recursion of " + std::to_string(in.depth_limit) + " calls");
+  in.recorder->function(c.callable);
+  auto callee = frame_of_call(c.callable, c.args.data(), c.positional, c.kwnames);
+  if (!callee) {
+    PyErr_Clear();
+    return in.breaks("arguments that do not fit " + shown(c.callable));
+  }
+  note_defaults(in, c);
+  callee->made = c.made;
+  return in.enter(f, c.drop, std::move(callee), c.role);
+}
+
+// ---- classes
+
+Outcome construct(Interpreter& in, Frame& f, Call& c) {
+  auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
+  auto* r = in.recorder;
+  PyRef new_name = checked(PyUnicode_InternFromString("__new__"));
+  PyObject* maker = _PyType_Lookup(type, new_name.get());
+  PyObject* init = _PyType_Lookup(type, names::__init__);
+  r->member(c.callable, new_name.get(), maker);
+  r->member(c.callable, names::__init__, init);
+  bool own_init = init && PyFunction_Check(init);
+  bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
+  if (own_new) {
+    PyRef function(PyObject_GetAttr(c.callable, new_name.get()));
+    if (!function || !PyFunction_Check(function.get()) || own_init)
+      return in.breaks("an instance of " + shown(c.callable) + ", which has __new__ and __init__");
+    r->constant(function.get());
+    Call inner = c;
+    inner.callable = function.get();
+    inner.args.insert(inner.args.begin(), c.callable);
+    ++inner.positional;
+    return call_function(in, f, inner);
+  }
+  if (!own_init && (!all_data(c, true) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_init != PyBaseObject_Type.tp_init))
+    return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");
+  if (!own_init) {
+    for (auto* a : c.args) r->contents(a);
+    return finish(in, f, c, run_native(c));
+  }
+  PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
+  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
+  if (keywords(c)) named = checked(PyDict_New());
+  for (size_t k = 0; k < keywords(c); ++k)
+    checked(PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  PyRef made(type->tp_new(type, args.get(), named.get()));
+  if (!made) return Outcome::raised;
+  r->constant(init);
+  Call inner = c;
+  inner.callable = init;
+  inner.args.insert(inner.args.begin(), made.get());
+  ++inner.positional;
+  inner.role = Role::construct;
+  inner.made = made;
+  return call_function(in, f, inner);
+}
+
+Outcome call_super(Interpreter& in, Frame& f, Call& c) {
+  if (c.args.size() == 2) return finish(in, f, c, run_native(c));
+  if (!c.args.empty()) return opaque(in, c);
+  auto* code = f.code->get();
+  PyObject* cls = nullptr;
+  for (int k = f.code->free_begin; k < f.code->locals; ++k)
+    if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_localsplusnames, k), "__class__") &&
+        f.locals[size_t(k)])
+      cls = PyCell_GET(f.locals[size_t(k)].get());
+  PyObject* self = code->co_argcount ? f.locals[0].get() : nullptr;
+  if (self && PyCell_Check(self)) self = PyCell_GET(self);
+  if (!cls || !self) return in.breaks("super() without a class");
+  in.recorder->constant(cls);
+  PyObject* made = PyObject_CallFunctionObjArgs(c.callable, cls, self, nullptr);
+  return finish(in, f, c, made);
+}
+
+Outcome call_type(Interpreter& in, Frame& f, Call& c) {
+  auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
+  if (type == &PySuper_Type) return call_super(in, f, c);
+  if (type == &PyType_Type && c.args.size() == 1) {
+    PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(c.args[0]));
+    in.recorder->constant(of);
+    return finish(in, f, c, Py_NewRef(of));
+  }
+  Rule rule = rule_of(c.callable);
+  switch (rule.policy) {
+    case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
+    case Policy::mode:
+      if (!all_data(c, false)) return opaque(in, c);
+      return finish(in, f, c, run_native(c));
+    case Policy::structural: {
+      bool plain = true;
+      for (auto* a : c.args) plain = plain && is_walkable(in, a);
+      if (plain && rule.detail == Py_None) plain = all_data(c, false);
+      if (plain) {
+        for (auto* a : c.args) in.recorder->contents(a);
+        return finish(in, f, c, run_native(c));
+      }
+      [[fallthrough]];
+    }
+    case Policy::replaced:
+      if (rule.detail == Py_None) return opaque(in, c);
+      c.callable = rule.detail;
+      in.recorder->constant(c.callable);
+      return call_function(in, f, c);
+    default: break;
+  }
+  PyTypeObject* meta = Py_TYPE(type);
+  bool exception = PyExceptionClass_Check(c.callable);
+  if (meta->tp_call != PyType_Type.tp_call) return in.breaks("a class whose metaclass treats its calls");
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !exception) return opaque(in, c);
+  return construct(in, f, c);
+}
+
+// ---- functions of C
+
+Outcome call_len(Interpreter& in, Frame& f, Call& c) {
+  PyObject* o = c.args[0];
+  bool view = named(o, "dict_keys") || named(o, "dict_values") || named(o, "dict_items");
+  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || view) {
+    in.recorder->contents(o);
+    return finish(in, f, c, run_native(c));
+  }
+  PyRef key = checked(PyUnicode_InternFromString("__len__"));
+  PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  if (!method || !PyFunction_Check(method)) return opaque(in, c);
+  in.recorder->member(o, key.get(), method);
+  c.callable = method;
+  return call_function(in, f, c);
+}
+
+// getattr, hasattr: with what load_attribute gives. `fallback` null: AttributeError is raised.
+Outcome call_getattr(Interpreter& in, Frame& f, Call& c, bool has) {
+  if (!PyUnicode_CheckExact(c.args[1])) return opaque(in, c);
+  PyRef name = PyRef::share(c.args[1]), fallback;
+  PyObject* interned = name.detach();
+  PyUnicode_InternInPlace(&interned);
+  name = PyRef(interned);
+  if (c.args.size() > 2) fallback = PyRef::share(c.args[2]);
+  PyRef o = PyRef::share(c.args[0]);
+  std::vector<PyRef> kept(f.stack.end() - std::ptrdiff_t(c.drop), f.stack.end());
+  size_t depth = in.frames.size();
+  Outcome got = load_attribute(in, f, o.get(), name.get(), c.drop, false);
+  if (in.frames.size() != depth && (fallback || has)) {
+    in.frames.pop_back();
+    for (auto& s : kept) f.push(s);
+    return in.breaks("getattr with a default of an attribute that code of Python computes");
+  }
+  if (got == Outcome::raised && (fallback || has) && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    return in.give(f, c.drop, has ? Py_NewRef(Py_False) : fallback.detach());
+  }
+  if (got == Outcome::next && has) f.top() = PyRef::share(Py_True);
+  return got;
+}
+
+Outcome call_next(Interpreter& in, Frame& f, Call& c) {
+  PyObject* o = c.args[0];
+  if (is_generator(o) && !in.recorder->is_outside(o) && c.args.size() == 1) {
+    if (auto frame = resume(generator_of(o), Py_None)) return in.enter(f, c.drop, std::move(frame), Role::next);
+    PyErr_SetNone(PyExc_StopIteration);
+    return Outcome::raised;
+  }
+  if (in.recorder->is_outside(o) || !PyIter_Check(o) || !is_walkable(in, o)) return opaque(in, c);
+  return finish(in, f, c, run_native(c));
+}
+
+Outcome call_structural(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+  std::string name = shown(c.callable);
+  size_t n = c.args.size();
+  if (keywords(c)) return opaque(in, c);
+  if (name == "len" && n == 1) return call_len(in, f, c);
+  if (name == "getattr" && n >= 2) return call_getattr(in, f, c, false);
+  if (name == "hasattr" && n == 2) return call_getattr(in, f, c, true);
+  if (name == "next" && n) return call_next(in, f, c);
+  if (name == "setattr" && n == 3 && PyUnicode_CheckExact(c.args[1])) {
+    PyObject* key = Py_NewRef(c.args[1]);
+    PyUnicode_InternInPlace(&key);
+    PyRef kept(key);
+    size_t depth = in.frames.size();
+    Outcome o = store_attribute(in, f, c.args[0], key, c.args[2], c.drop);
+    if (o == Outcome::next && in.frames.size() == depth) f.push(PyRef::share(Py_None));
+    else if (o == Outcome::next) in.frame().role = Role::call;
+    return o;
+  }
+  if (name == "isinstance" || name == "issubclass" || name == "callable") {
+    for (auto* a : c.args)
+      if (PyTuple_Check(a)) in.recorder->contents(a);
+    return finish(in, f, c, run_native(c));
+  }
+  if (name == "iter" && n == 1) {
+    PyRef o = PyRef::share(c.args[0]);
+    if (!is_generator(o.get()) && !is_walkable(in, o.get())) return opaque(in, c);
+    in.recorder->contents(o.get());
+    return finish(in, f, c, run_native(c));
+  }
+  (void)rule;
+  return opaque(in, c);
+}
+
+Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+  if (all_data(c, false)) {
+    read_all(in, c);
+    return finish(in, f, c, run_native(c));
+  }
+  if (rule.detail == Py_None) return opaque(in, c);
+  c.callable = rule.detail;
+  in.recorder->constant(c.callable);
+  return call_function(in, f, c);
+}
+
+Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+  switch (rule.policy) {
+    case Policy::recorded: return call_recorded(in, f, c);
+    case Policy::structural: return call_structural(in, f, c, rule);
+    case Policy::values: return call_values(in, f, c, rule);
+    case Policy::mode:
+      if (!all_data(c, false)) return opaque(in, c);
+      return finish(in, f, c, run_native(c));
+    case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
+    case Policy::constant: return finish(in, f, c, Py_NewRef(rule.detail));
+    case Policy::replaced:
+    case Policy::inlined:
+      c.callable = rule.detail;
+      in.recorder->constant(c.callable);
+      return call(in, f, std::move(c));
+    default: return opaque(in, c);
+  }
+}
+
+// A method of a builtin container, string or number. `self` is the object, which c.args do not contain.
+Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, const char* name) {
+  auto* r = in.recorder;
+  int effect = effect_of_method(Py_TYPE(self), name);
+  bool outside = r->is_outside(self);
+  if (!effect) return opaque(in, c);
+  if (effect == 1 && is_atom(self)) {
+    if (!all_data(c, false)) return opaque(in, c);
+    read_all(in, c);
+    return finish(in, f, c, run_native(c));
+  }
+  for (auto* a : c.args) {
+    bool walks = is_walkable(in, a);
+    bool key = is_plain_key(a) || is_data(a, true);
+    bool stored = !std::strcmp(name, "append") || !std::strcmp(name, "insert") || !std::strcmp(name, "setdefault") ||
+                  !std::strcmp(name, "get") || !std::strcmp(name, "pop");
+    if (!walks && !key && !stored) return opaque(in, c);
+  }
+  bool compares = !std::strcmp(name, "index") || !std::strcmp(name, "count") || !std::strcmp(name, "remove") ||
+                  !std::strcmp(name, "sort");
+  if (compares && PyList_CheckExact(self) && (keywords(c) || !is_data(self, false) || !all_data(c, false)))
+    return opaque(in, c);
+  if (PyDict_CheckExact(self) && !c.args.empty() && std::strcmp(name, "update")) {
+    if (!is_plain_key(c.args[0]) && !is_data(c.args[0], false)) return opaque(in, c);
+    if (!is_atom(c.args[0])) r->identity(c.args[0]);
+  }
+  bool item = PyDict_CheckExact(self) && !std::strcmp(name, "get") && !c.args.empty();
+  if (item) r->dict_item(self, c.args[0], PyDict_GetItemWithError(self, c.args[0]));
+  else r->contents(self);
+  for (auto* a : c.args) r->contents(a);
+  if (compares) read_all(in, c), r->deep_contents(self);
+  if (effect == 2 && outside && keywords(c)) return opaque(in, c);
+  for (auto* a : c.args)
+    if (effect == 2 && outside && PyIter_Check(a)) return opaque(in, c);  // it is used up
+  PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional)));
+  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
+  PyRef kept = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
+  PyObject* result = run_native(c);
+  if (result && effect == 2 && outside) r->write(Write::Kind::call, self, key.get(), args.get());
+  return finish(in, f, c, result);
+}
+
+Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
+  PyObject* self = PyCFunction_GET_SELF(c.callable);
+  const char* name = reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name;
+  if (!self || PyModule_Check(self)) return call_ruled(in, f, c, rule_of(c.callable));
+  if (is_tensor(self)) {
+    PyRef key = checked(PyUnicode_InternFromString(name));
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
+    if (!is_plain(Py_TYPE(self)) || !descriptor) return opaque(in, c);
+    return call_ruled(in, f, c, rule_of(descriptor));
+  }
+  if (PyType_Check(self) || !PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE)) {
+    if (!PyType_Check(self)) return call_builtin_method(in, f, c, self, name);
+    return call_ruled(in, f, c, rule_of(c.callable));
+  }
+  PyRef key = checked(PyUnicode_InternFromString(name));
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
+  return descriptor ? call_ruled(in, f, c, rule_of(descriptor)) : opaque(in, c);
+}
+
+// A method of a C class that is called with its object as the first argument.
+Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
+  auto* d = reinterpret_cast<PyDescrObject*>(c.callable);
+  if (PyType_IsSubtype(d->d_type, TensorType)) return call_ruled(in, f, c, rule_of(c.callable));
+  const char* name = PyUnicode_AsUTF8(d->d_name);
+  if (c.args.empty()) return opaque(in, c);
+  PyObject* self = c.args[0];
+  if (Py_TYPE(c.callable) == &PyMethodDescr_Type && Py_TYPE(self) == d->d_type &&
+      !PyType_HasFeature(d->d_type, Py_TPFLAGS_HEAPTYPE)) {
+    PyRef bound = checked(PyObject_GetAttr(self, d->d_name));
+    Call inner = c;
+    inner.callable = bound.get();
+    inner.args.erase(inner.args.begin());
+    --inner.positional;
+    return call_builtin_method(in, f, inner, self, name);
+  }
+  if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__setattr__") && c.args.size() == 3) {
+    Outcome o = store_attribute(in, f, self, c.args[1], c.args[2], c.drop);
+    if (o == Outcome::next && c.role != Role::discard) f.push(PyRef::share(Py_None));
+    return o;
+  }
+  if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__")) return finish(in, f, c, run_native(c));
+  return call_ruled(in, f, c, rule_of(c.callable));
+}
+
+Outcome call_module(Interpreter& in, Frame& f, Call& c) {
+  PyObject* o = c.callable;
+  auto* r = in.recorder;
+  PyObject* of_class = _PyType_Lookup(Py_TYPE(o), names::__call__);
+  PyObject* name = names::forward;
+  r->member(o, names::__call__, of_class);
+  if (of_class && PyFunction_Check(of_class)) name = names::__call__;
+  else if (calls_forward_directly(o)) r->no_hooks(o);
+  else name = names::_call_impl;
+  PyObject** dict = _PyObject_GetDictPtr(o);
+  PyObject* own = dict && *dict && name != names::__call__ ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  Call inner = c;
+  if (own) {
+    r->attribute(o, name, own);
+    inner.callable = own;
+    return call(in, f, std::move(inner));
+  }
+  r->absent(o, name);
+  PyObject* function = _PyType_Lookup(Py_TYPE(o), name);
+  if (!function || !PyFunction_Check(function)) return in.breaks("a module whose forward is not a function of Python");
+  r->member(o, name, function);
+  inner.callable = function;
+  inner.args.insert(inner.args.begin(), o);
+  ++inner.positional;
+  return call_function(in, f, inner);
+}
+
+// A bound method or a partial: its function with more arguments. False: neither.
+bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& kept) {
+  auto* r = in.recorder;
+  PyRef outer = PyRef::share(c.callable);
+  kept.push_back(outer);
+  if (PyMethod_Check(c.callable)) {
+    PyObject *self = PyMethod_GET_SELF(c.callable), *function = PyMethod_GET_FUNCTION(c.callable);
+    PyRef self_name = checked(PyUnicode_InternFromString("__self__")),
+          function_name = checked(PyUnicode_InternFromString("__func__"));
+    r->attribute(c.callable, self_name.get(), self);
+    r->attribute(c.callable, function_name.get(), function);
+    c.args.insert(c.args.begin(), self);
+    ++c.positional;
+    c.callable = function;
+    return true;
+  }
+  if (PyObject* inner = function_of_compiled(c.callable)) {
+    r->constant(inner);
+    c.callable = inner;
+    return true;
+  }
+  return false;
+}
+
+// functools.partial
+bool unwrap_partial(Interpreter& in, Call& c, std::vector<PyRef>& kept, PyRef& names) {
+  if (!named(c.callable, "functools.partial")) return false;
+  auto part = [&](const char* name) {
+    PyRef key = checked(PyUnicode_InternFromString(name)), value = checked(PyObject_GetAttr(c.callable, key.get()));
+    in.recorder->attribute(c.callable, key.get(), value.get());
+    in.recorder->contents(value.get());
+    kept.push_back(value);
+    return value.get();
+  };
+  PyObject *function = part("func"), *args = part("args"), *named = part("keywords");
+  kept.push_back(PyRef::share(c.callable));
+  PyRef all = checked(PyDict_Copy(named));
+  for (size_t k = 0; k < keywords(c); ++k)
+    checked(PyDict_SetItem(all.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  std::vector<PyObject*> merged;
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(args); ++k) merged.push_back(PyTuple_GET_ITEM(args, k));
+  merged.insert(merged.end(), c.args.begin(), c.args.begin() + std::ptrdiff_t(c.positional));
+  c.positional = merged.size();
+  PyRef keys = checked(PyDict_Keys(all.get()));
+  names = checked(PyList_AsTuple(keys.get()));
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names.get()); ++k)
+    merged.push_back(PyDict_GetItemWithError(all.get(), PyTuple_GET_ITEM(names.get(), k)));
+  c.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
+  c.args = std::move(merged);
+  c.callable = function;
+  kept.push_back(all);
+  return true;
+}
+
+}  // namespace
+
+Outcome call(Interpreter& in, Frame& f, Call c) {
+  std::vector<PyRef> kept;
+  PyRef names;
+  for (auto* a : c.args) kept.push_back(PyRef::share(a));
+  while (unwrap(in, c, kept) || unwrap_partial(in, c, kept, names)) {
+  }
+  kept.push_back(PyRef::share(c.callable));
+  PyObject* o = c.callable;
+  if (PyFunction_Check(o)) return call_function(in, f, c);
+  if (PyType_Check(o)) return call_type(in, f, c);
+  if (PyCFunction_Check(o)) return call_c_function(in, f, c);
+  if (Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type) return call_descriptor(in, f, c);
+  if (is_module(o)) return call_module(in, f, c);
+  if (std::strstr(kind(o), "Overridable")) {
+    Rule rule = rule_of(o);
+    if (rule.policy == Policy::recorded && !all_data(c, true)) {
+      PyRef inner = checked(PyObject_GetAttrString(o, "__wrapped__"));
+      c.callable = inner.get();
+      kept.push_back(inner);
+      in.recorder->constant(c.callable);
+      return call_function(in, f, c);
+    }
+    return call_ruled(in, f, c, rule);
+  }
+  if (named(o, "method-wrapper")) {
+    PyRef self = checked(PyObject_GetAttrString(o, "__self__")), name = checked(PyObject_GetAttrString(o, "__name__"));
+    PyObject* descriptor = _PyType_Lookup(&PyBaseObject_Type, name.get());
+    PyRef of(PyObject_GetAttrString(o, "__objclass__"));
+    kept.push_back(self);
+    if (!descriptor || of.get() != reinterpret_cast<PyObject*>(&PyBaseObject_Type)) return opaque(in, c);
+    c.callable = descriptor;
+    c.args.insert(c.args.begin(), self.get());
+    ++c.positional;
+    return call_descriptor(in, f, c);
+  }
+  PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), names::__call__) : nullptr;
+  if (!method || !PyFunction_Check(method)) return opaque(in, c);
+  in.recorder->member(o, names::__call__, method);
+  c.args.insert(c.args.begin(), o);
+  ++c.positional;
+  c.callable = method;
+  return call_function(in, f, c);
+}
+
+}  // namespace facula::bind::capture

@@ -1,0 +1,389 @@
+#include "compiled.h"
+
+#include <algorithm>
+#include <map>
+
+#include "../override.h"
+#include "facula/autograd/autograd.h"
+#include "facula/autograd/forward.h"
+#include "facula/autograd/tracing.h"
+#include "facula/base/log.h"
+#include "segment.h"
+
+namespace facula::bind::capture {
+
+namespace {
+
+// What is known about a state: its segments, the last used first.
+struct Place {
+  std::vector<std::shared_ptr<Segment>> segments;
+  int failures = 0;
+  bool plain = false;  // it is no longer captured
+};
+
+struct State {
+  PyRef function;
+  std::string name;
+  bool fullgraph = false, enabled = true;
+  size_t limit = 64;
+  std::map<StateKey, Place> places;
+  std::vector<BreakReport> breaks;
+  size_t captures = 0, hits = 0, plain_runs = 0;
+};
+
+struct CompiledObject {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  State* state;
+  PyObject *dict, *weakrefs;
+};
+PyTypeObject* CompiledType;
+State& state_of(PyObject* o) { return *reinterpret_cast<CompiledObject*>(o)->state; }
+
+thread_local int capturing = 0;
+struct Capturing {
+  Capturing() { ++capturing; }
+  ~Capturing() { --capturing; }
+};
+
+constexpr int kFailures = 4;  // of one state, until it is run plainly
+
+// A debugger, a profiler of Python, a mode or another trace sees each call: the function itself runs.
+bool must_run_plainly() {
+  PyThreadState* t = PyThreadState_Get();
+  return capturing || modes_active || autograd::Tracing::current() || autograd::forward_level() || t->c_tracefunc ||
+         t->c_profilefunc || op::Mode::current() || autograd::inference_enabled();
+}
+
+void log_break(const State& s, const BreakReport& b) {
+  if (!log_on(Log::breaks) || b.quiet) return;
+  std::string text = s.name + ", " + b.file + ":" + std::to_string(b.line) + ": " + b.reason;
+  if (!b.fix.empty()) text += "\n  hint: " + b.fix;
+  log_line(Log::breaks, text);
+}
+
+// No tensor that the program writes shares memory with another of its inputs.
+bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
+  if (!s.program) return true;
+  auto& w = s.program->writes;
+  if (std::find(w.begin(), w.end(), true) == w.end()) return true;
+  std::vector<std::pair<const StorageImpl*, bool>> memory;
+  for (size_t k = 0; k < s.inputs.size(); ++k)
+    if (s.inputs[k] >= 0)
+      memory.emplace_back(impl_of(values[size_t(s.inputs[k])].get())->storage.get(), w[k]);
+  std::sort(memory.begin(), memory.end());
+  for (size_t k = 1; k < memory.size(); ++k)
+    if (memory[k].first && memory[k].first == memory[k - 1].first && (memory[k].second || memory[k - 1].second))
+      return false;
+  return true;
+}
+
+class Run {
+ public:
+  Run(State& s) : s_(s) {}
+
+  PyObject* call(std::unique_ptr<Frame> frame) {
+    in_.frames.push_back(std::move(frame));
+    in_.depth_limit = 150;
+    while (true) {
+      auto stop = advance();
+      if (stop == Interpreter::Stop::broke) stop = in_.step();
+      if (stop == Interpreter::Stop::raised) return nullptr;
+      if (stop == Interpreter::Stop::returned) return in_.result.detach();
+    }
+  }
+
+ private:
+  // Runs a segment that fits, or captures one.
+  Interpreter::Stop advance() {
+    StateKey key = key_of(in_.frames);
+    Place& place = s_.places[key];
+    if (place.plain) return plainly();
+    roots_ = roots_of(in_.frames);
+    modes_ = modes_now();
+    std::string misses;
+    for (size_t k = 0; k < place.segments.size(); ++k) {
+      auto segment = place.segments[k];
+      const char* why = nullptr;
+      if (!fits(*segment, misses, why)) continue;
+      if (k) std::rotate(place.segments.begin(), place.segments.begin() + std::ptrdiff_t(k),
+                         place.segments.begin() + std::ptrdiff_t(k) + 1);
+      return replay(*segment);
+    }
+    return capture(place, misses);
+  }
+
+  bool fits(Segment& segment, std::string& misses, const char* why) {
+    const Guard* failed = nullptr;
+    if (!(segment.modes == modes_)) why = "gradient mode, autocast or the default dtype differ";
+    else if ((failed = first_failure(segment.list, roots_, values_)) == nullptr) {
+      if (are_separate(segment, values_)) return true;
+      why = "a tensor that is written shares memory with another";
+    }
+    if (!log_on(Log::recompiles)) return false;
+    auto names = names_of_roots(in_.frames);
+    misses += "\n  not: " + (failed ? segment.list.text(*failed, names) : std::string(why));
+    if (failed) misses += " (line " + std::to_string(failed->line) + ")";
+    return false;
+  }
+
+  Interpreter::Stop replay(Segment& segment) {
+    ++s_.hits;
+    PyRef result;
+    try {
+      result = run_segment(segment, values_, in_.frames);
+    } catch (const ProgramFailed&) {  // nothing was written
+      PyErr_Clear();
+      return plainly();
+    } catch (const PythonError&) {
+      return Interpreter::Stop::raised;
+    }
+    roots_.clear();
+    values_.clear();
+    if (!segment.returns) return Interpreter::Stop::broke;
+    in_.result = std::move(result);
+    return Interpreter::Stop::returned;
+  }
+
+  Interpreter::Stop plainly() {
+    ++s_.plain_runs;
+    roots_.clear();
+    return in_.run();
+  }
+
+  Interpreter::Stop capture(Place& place, const std::string& misses) {
+    if (place.segments.size() >= s_.limit) {
+      log("has " + std::to_string(s_.limit) + " segments that begin here, and runs plainly from here on", misses);
+      place.plain = true;
+      return plainly();
+    }
+    roots_.clear();
+    values_.clear();
+    Frame& f = in_.frame();
+    std::string where = std::string(text_of(f.code->get()->co_filename)) + ":" + std::to_string(f.code->line_of(f.ip));
+    ++s_.captures;
+    bool begins = in_.frames.size() == 1 && f.ip == 0;
+    std::unique_ptr<Frame> copy = begins ? std::make_unique<Frame>(f) : nullptr;
+    CaptureResult c;
+    try {
+      Capturing here;
+      c = capture_segment(in_, s_.name);
+    } catch (const Error& e) {
+      if (!copy || in_.has_effects) throw;
+      log(std::string("cannot be captured: ") + e.what(), "");
+      if (++place.failures >= kFailures) place.plain = true;
+      in_.frames.clear();
+      in_.frames.push_back(std::move(copy));
+      return plainly();
+    }
+    log("captured from " + where, misses);
+    note(place, c);
+    return c.stop;
+  }
+
+  void note(Place& place, CaptureResult& c) {
+    if (c.stop == Interpreter::Stop::broke && !in_.report.quiet) {
+      s_.breaks.push_back(in_.report);
+      log_break(s_, in_.report);
+      if (s_.fullgraph) {
+        auto& b = in_.report;
+        runtime_check(false, "compile") << "fullgraph=True, and " << s_.name << " is divided at " << b.file << ":" << b.line
+                                        << ": " << b.reason << hint(b.fix.empty() ? "compile it without fullgraph" : b.fix);
+      }
+    }
+    if (c.segment) {
+      log_segment(*c.segment);
+      place.segments.insert(place.segments.begin(), c.segment);
+    } else {
+      log("cannot repeat this segment: " + c.reason, "");
+      if (++place.failures >= kFailures) place.plain = true;
+    }
+  }
+
+  void log(const std::string& text, const std::string& misses) {
+    if (log_on(Log::recompiles)) log_line(Log::recompiles, s_.name + " " + text + misses);
+  }
+  void log_segment(const Segment& segment) {
+    if (log_on(Log::graph)) log_line(Log::graph, s_.name + "\n" + (segment.program ? segment.program->text() : "(no operators)"));
+    if (!log_on(Log::guards)) return;
+    std::string text = s_.name;
+    std::vector<std::string> names;
+    for (auto& g : segment.list.guards)
+      if (g.kind != Guard::Kind::load) text += "\n  " + segment.list.text(g, names);
+    log_line(Log::guards, text);
+  }
+
+  State& s_;
+  Interpreter in_;
+  std::vector<PyRef> roots_, values_;
+  Modes modes_;
+};
+
+bool is_interpretable(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  constexpr int special = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+  return !(code->co_flags & special) && !code_of(PyFunction_GET_CODE(function)).refused;
+}
+
+PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  State& s = state_of(o);
+  PyObject* function = s.function.get();
+  return guarded([&]() -> PyObject* {
+    auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
+    if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
+    auto frame = frame_of_call(function, args, size_t(PyVectorcall_NARGS(flags)), kwnames);
+    if (!frame) return PyErr_Occurred() ? nullptr : plain();
+    if (Py_EnterRecursiveCall(" in a compiled function")) return nullptr;
+    struct Leave {
+      ~Leave() { Py_LeaveRecursiveCall(); }
+    } leave;
+    PyRef alive = PyRef::share(o);
+    return Run(s).call(std::move(frame));
+  });
+}
+
+// ---- the object
+
+PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  return guarded([&]() -> PyObject* {
+    static const char* names[] = {"function", "name", "fullgraph", nullptr};
+    PyObject* function;
+    const char* name;
+    int fullgraph = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|p:Compiled", const_cast<char**>(names), &PyFunction_Type,
+                                     &function, &name, &fullgraph))
+      return nullptr;
+    auto* o = reinterpret_cast<CompiledObject*>(type->tp_alloc(type, 0));
+    if (!o) return nullptr;
+    o->vectorcall = compiled_call;
+    o->state = new State;
+    o->state->function = PyRef::share(function);
+    o->state->name = name;
+    o->state->fullgraph = fullgraph;
+    return reinterpret_cast<PyObject*>(o);
+  });
+}
+
+int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(reinterpret_cast<CompiledObject*>(o)->dict);
+  State* s = reinterpret_cast<CompiledObject*>(o)->state;
+  if (!s) return 0;
+  Py_VISIT(s->function.get());
+  for (auto& [key, place] : s->places)
+    for (auto& segment : place.segments) {
+      if (segment.use_count() > 1) continue;
+      for (auto& g : segment->list.guards) Py_VISIT(g.expected.get());
+      for (auto& source : segment->list.sources) Py_VISIT(source.key.get());
+      for (auto& i : segment->values.instructions) Py_VISIT(i.object.get());
+    }
+  return 0;
+}
+int compiled_clear(PyObject* o) {
+  auto* c = reinterpret_cast<CompiledObject*>(o);
+  Py_CLEAR(c->dict);
+  if (c->state) {
+    auto places = std::move(c->state->places);
+    c->state->places.clear();
+    c->state->enabled = false;
+  }
+  return 0;
+}
+void compiled_dealloc(PyObject* o) {
+  PyObject_GC_UnTrack(o);
+  auto* c = reinterpret_cast<CompiledObject*>(o);
+  if (c->weakrefs) PyObject_ClearWeakRefs(o);
+  compiled_clear(o);
+  delete std::exchange(c->state, nullptr);
+  PyTypeObject* t = Py_TYPE(o);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+PyObject* compiled_bind(PyObject* o, PyObject* self, PyObject*) {
+  return self && self != Py_None ? PyMethod_New(o, self) : Py_NewRef(o);
+}
+
+PyObject* compiled_reset(PyObject* o, PyObject*) {
+  State& s = state_of(o);
+  auto places = std::move(s.places);
+  s.places.clear();
+  s.breaks.clear();
+  s.captures = s.hits = s.plain_runs = 0;
+  Py_RETURN_NONE;
+}
+PyObject* compiled_report(PyObject* o, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    State& s = state_of(o);
+    PyRef segments = checked(PyList_New(0)), breaks = checked(PyList_New(0));
+    for (auto& [key, place] : s.places)
+      for (auto& segment : place.segments) {
+        std::string guards;
+        for (auto& g : segment->list.guards)
+          if (g.kind != Guard::Kind::load) guards += segment->list.text(g, {}) + "\n";
+        std::string graph = segment->program ? segment->program->text() : "";
+        PyRef row = checked(Py_BuildValue("{s:s,s:s,s:n,s:n,s:n,s:n}", "guards", guards.c_str(), "graph", graph.c_str(),
+                                          "calls", Py_ssize_t(segment->program ? segment->program->calls : 0), "runs",
+                                          Py_ssize_t(segment->runs), "guard_count", Py_ssize_t(segment->list.guards.size()),
+                                          "returns", Py_ssize_t(segment->returns)));
+        checked(PyList_Append(segments.get(), row.get()));
+      }
+    for (auto& b : s.breaks) {
+      PyRef row = checked(Py_BuildValue("(siss)", b.file.c_str(), b.line, b.reason.c_str(), b.fix.c_str()));
+      checked(PyList_Append(breaks.get(), row.get()));
+    }
+    return Py_BuildValue("{s:O,s:O,s:n,s:n,s:n}", "segments", segments.get(), "breaks", breaks.get(), "captures",
+                         Py_ssize_t(s.captures), "hits", Py_ssize_t(s.hits), "plain_runs", Py_ssize_t(s.plain_runs));
+  });
+}
+PyObject* get_enabled(PyObject* o, void*) { return PyBool_FromLong(state_of(o).enabled); }
+int set_enabled(PyObject* o, PyObject* value, void*) {
+  int on = value ? PyObject_IsTrue(value) : 0;
+  if (on < 0) return -1;
+  state_of(o).enabled = on;
+  return 0;
+}
+PyObject* get_function(PyObject* o, void*) { return Py_NewRef(state_of(o).function.get()); }
+
+PyMethodDef methods[] = {{"reset", compiled_reset, METH_NOARGS, "Forgets what was captured."},
+                         {"report", compiled_report, METH_NOARGS, "What was captured: segments, breaks, counts."},
+                         {nullptr, nullptr, 0, nullptr}};
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weakrefs), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                        {"enabled", get_enabled, set_enabled, "False: calls run the function itself.", nullptr},
+                        {"function", get_function, nullptr, "The function that is captured.", nullptr},
+                        {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(compiled_new)},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(compiled_dealloc)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(compiled_traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(compiled_clear)},
+                       {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                       {Py_tp_descr_get, reinterpret_cast<void*>(compiled_bind)},
+                       {Py_tp_methods, methods},
+                       {Py_tp_members, members},
+                       {Py_tp_getset, getset},
+                       {0, nullptr}};
+PyType_Spec spec = {"facula._C.Compiled", sizeof(CompiledObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                        Py_TPFLAGS_METHOD_DESCRIPTOR,
+                    slots};
+PyObject* capturing_now(PyObject*, PyObject*) { return PyBool_FromLong(capturing); }
+PyMethodDef functions[] = {{"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
+                           {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+PyObject* function_of_compiled(PyObject* o) {
+  return PyObject_TypeCheck(o, CompiledType) ? state_of(o).function.get() : nullptr;
+}
+bool is_capturing() { return capturing; }
+
+void add_capture(PyObject* module) {
+  add_generator_type(module);
+  CompiledType = add_type(module, &spec);
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind::capture

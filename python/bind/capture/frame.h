@@ -1,0 +1,69 @@
+// The frames of the interpreter: real Python objects in slots, and the generators whose frames it runs.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "code.h"
+
+namespace facula::bind::capture {
+
+// How the value of a frame reaches its caller.
+enum class Role : uint8_t {
+  call,       // it is pushed
+  construct,  // __init__: the object `made` is pushed
+  iterate,    // a generator in a for loop: a value is pushed, the end leaves the loop
+  delegate,   // a generator in `yield from`
+  next,       // a generator in next(): the end is StopIteration
+  discard,    // __setattr__, a setter: nothing is pushed
+  predicate,  // __bool__ or __len__ of a condition: the jump is decided by the value (not used before 3.14)
+};
+
+struct Frame {
+  const Code* code = nullptr;
+  PyRef function;  // null for none
+  PyRef globals, builtins;
+  std::vector<PyRef> locals, stack;
+  int ip = 0;    // the next micro-operation
+  int last = 0;  // the one that runs
+  Role role = Role::call;
+  PyRef made;       // of Role::construct
+  PyRef generator;  // whose frame this is
+  // Variables that still have the values of the state in which the segment began, by slot; empty: none. `first_root` is the number of
+  // the first variable among the roots.
+  std::vector<bool> untouched;
+  Py_ssize_t first_root = 0;
+
+  PyRef& top(size_t n = 1) { return stack[stack.size() - n]; }
+  void push(PyRef o) { stack.push_back(std::move(o)); }
+  PyRef pop() {
+    PyRef o = std::move(stack.back());
+    stack.pop_back();
+    return o;
+  }
+  void drop(size_t n) { stack.resize(stack.size() - n); }
+  void jump(int target) { ip = target; }
+  int line() const { return code->line_of(last); }
+};
+using Frames = std::vector<std::unique_ptr<Frame>>;
+
+// A generator whose frame is ours. C code that iterates over it has the frame interpreted without capture.
+struct GeneratorObject {
+  PyObject_HEAD std::unique_ptr<Frame>* frame;  // null while it runs and when it has ended
+  bool started, running;
+  PyObject *name, *weakrefs;
+};
+extern PyTypeObject* GeneratorType;
+inline bool is_generator(PyObject* o) { return Py_TYPE(o) == GeneratorType; }
+inline GeneratorObject* generator_of(PyObject* o) { return reinterpret_cast<GeneratorObject*>(o); }
+PyRef make_generator(std::unique_ptr<Frame> frame);
+PyRef make_generator_without_frame(PyObject* name, bool running);
+// Moves the frame of a generator that is not running out of it, with `sent` on its stack; null if it has ended.
+std::unique_ptr<Frame> resume(GeneratorObject* g, PyObject* sent);
+
+// A frame for a call of `function`; null, with or without an exception of Python, if the arguments do not fit. `args`:
+// the positional arguments, then the values of `kwnames`.
+std::unique_ptr<Frame> frame_of_call(PyObject* function, PyObject* const* args, size_t positional,
+                                     PyObject* kwnames);
+
+
+}  // namespace facula::bind::capture

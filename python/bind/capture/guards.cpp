@@ -1,0 +1,262 @@
+#include "guards.h"
+
+#include <cstring>
+
+#include "../types.h"
+#include "facula/autograd/autograd.h"
+
+namespace facula::bind::capture {
+
+TensorFacts::TensorFacts(const TensorImpl& t)
+    : dtype(t.dtype),
+      device(t.device),
+      requires_grad(Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&t))).requires_grad()),
+      is_leaf(!t.has_node),
+      conj(t.conj),
+      neg(t.neg),
+      inference(t.inference) {
+  for (auto s : t.sizes) sizes.push_back(s.hint());
+  for (auto s : t.strides) strides.push_back(s.hint());
+}
+
+bool TensorFacts::same_but_sizes(const TensorFacts& o) const {
+  return dtype == o.dtype && device == o.device && sizes.size() == o.sizes.size() &&
+         requires_grad == o.requires_grad && conj == o.conj && neg == o.neg && inference == o.inference;
+}
+
+static std::string text_of_ints(const Ints& all) {
+  std::string s = "[";
+  for (size_t k = 0; k < all.size(); ++k) s += (k ? ", " : "") + std::to_string(all[k]);
+  return s + "]";
+}
+
+std::string TensorFacts::text() const {
+  std::string s = std::string(name(dtype)) + text_of_ints(sizes) + " strides " + text_of_ints(strides);
+  return s + (requires_grad ? " requires_grad" : "");
+}
+
+bool is_atom(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  if (o == Py_None || o == Py_Ellipsis || o == Py_NotImplemented || t == &PyBool_Type || t == &PyLong_Type ||
+      t == &PyFloat_Type || t == &PyUnicode_Type || t == &PyComplex_Type || t == &PyBytes_Type ||
+      t == &PyRange_Type)
+    return true;
+  if (is_dtype(o) || t == DeviceType_ || t == FormatType || t == LayoutType) return true;
+  if (t != SizeType && t != &PyFrozenSet_Type) return false;
+  if (t == SizeType) {
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(o); ++k)
+      if (!is_atom(PyTuple_GET_ITEM(o, k))) return false;
+    return true;
+  }
+  return false;
+}
+
+bool same_atom(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) {
+    double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+    return !std::memcmp(&x, &y, sizeof x);
+  }
+  if (PyComplex_CheckExact(a)) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return !std::memcmp(&x, &y, sizeof x);
+  }
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal > 0;
+}
+
+namespace {
+
+PyRef read_dict(PyObject* dict, PyObject* key) {
+  if (!PyDict_Check(dict)) return {};
+  PyObject* found = PyDict_GetItemWithError(dict, key);
+  if (!found) PyErr_Clear();
+  return PyRef::share(found);
+}
+
+PyRef read(const Source& s, const std::vector<PyRef>& roots, const std::vector<PyRef>& values) {
+  PyObject* base = s.base == kNoSource ? nullptr : values[size_t(s.base)].get();
+  if (s.base != kNoSource && !base) return {};
+  switch (s.kind) {
+    case Source::Kind::constant: return s.key;
+    case Source::Kind::root: return size_t(s.index) < roots.size() ? roots[size_t(s.index)] : PyRef();
+    case Source::Kind::attribute: {
+      PyRef found(PyObject_GetAttr(base, s.key.get()));
+      if (!found) PyErr_Clear();
+      return found;
+    }
+    case Source::Kind::item: {
+      if (!PyTuple_Check(base) && !PyList_Check(base)) return {};
+      if (s.index >= PySequence_Fast_GET_SIZE(base)) return {};
+      return PyRef::share(PySequence_Fast_GET_ITEM(base, s.index));
+    }
+    case Source::Kind::dict_item: return read_dict(base, s.key.get());
+    case Source::Kind::cell: return PyCell_Check(base) ? PyRef(PyCell_Get(base)) : PyRef();
+    case Source::Kind::closure: {
+      PyObject* closure = PyFunction_Check(base) ? PyFunction_GET_CLOSURE(base) : nullptr;
+      bool is_there = closure && s.index < PyTuple_GET_SIZE(closure);
+      return is_there ? PyRef::share(PyTuple_GET_ITEM(closure, s.index)) : PyRef();
+    }
+    case Source::Kind::fallback: {
+      PyObject* all = PyFunction_Check(base) ? PyFunction_GET_DEFAULTS(base) : nullptr;
+      return all && s.index < PyTuple_GET_SIZE(all) ? PyRef::share(PyTuple_GET_ITEM(all, s.index)) : PyRef();
+    }
+    case Source::Kind::keyword_fallback: {
+      PyObject* all = PyFunction_Check(base) ? PyFunction_GET_KW_DEFAULTS(base) : nullptr;
+      return all ? read_dict(all, s.key.get()) : PyRef();
+    }
+  }
+  return {};
+}
+
+// The class of an instance, or the object itself if it is a class, gives the values of `expected` for its names.
+bool has_members(Guard& g, PyObject* o) {
+  auto* type = PyType_Check(o) ? reinterpret_cast<PyTypeObject*>(o) : Py_TYPE(o);
+  bool valid = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+  if (valid && g.version && type->tp_version_tag == g.version) return true;
+  PyObject *name, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(g.expected.get(), &at, &name, &value)) {
+    PyObject* now = _PyType_Lookup(type, name);
+    if (value == Py_Ellipsis ? now != nullptr : now != value) return false;
+  }
+  g.version = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+  return true;
+}
+
+bool has_keys(PyObject* dict, PyObject* expected) {
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
+  PyObject *key, *value;
+  Py_ssize_t at = 0, k = 0;
+  while (PyDict_Next(dict, &at, &key, &value)) {
+    PyObject* wanted = PyTuple_GET_ITEM(expected, k++);
+    if (key != wanted && !(is_atom(key) && same_atom(key, wanted))) return false;
+  }
+  return true;
+}
+
+// An instance dict, or a dict itself, has no such name; a module of nn has no such member either.
+bool is_absent(PyObject* o, PyObject* name) {
+  auto lacks = [&](PyObject* dict) {
+    int has = dict && PyDict_Check(dict) ? PyDict_Contains(dict, name) : 0;
+    if (has < 0) PyErr_Clear();
+    return has <= 0;
+  };
+  if (PyDict_Check(o)) return lacks(o);
+  PyObject** dict = _PyObject_GetDictPtr(o);
+  if (!dict || !*dict) return !dict || true;
+  if (!lacks(*dict)) return false;
+  if (!is_module(o)) return true;
+  for (PyObject* group : {names::_parameters, names::_modules, names::_buffers})
+    if (!lacks(PyDict_GetItemWithError(*dict, group))) return false;
+  return true;
+}
+
+bool holds(GuardList& list, Guard& g, const std::vector<PyRef>& roots, std::vector<PyRef>& values) {
+  PyObject* o = values[size_t(g.source)].get();
+  if (g.kind == Guard::Kind::null) return !o;
+  if (g.kind == Guard::Kind::load)
+    return bool(values[size_t(g.source)] = read(list.sources[size_t(g.source)], roots, values));
+  if (!o) return false;
+  PyObject* expected = g.expected.get();
+  switch (g.kind) {
+    case Guard::Kind::is: return o == expected;
+    case Guard::Kind::type: return reinterpret_cast<PyObject*>(Py_TYPE(o)) == expected;
+    case Guard::Kind::members: return has_members(g, o);
+    case Guard::Kind::equal: return same_atom(o, expected);
+    case Guard::Kind::tensor:
+      return is_tensor(o) && reinterpret_cast<PyObject*>(Py_TYPE(o)) == expected &&
+             TensorFacts(*impl_of(o)) == list.tensors[size_t(g.number)];
+    case Guard::Kind::length:
+      return (PyTuple_Check(o) || PyList_Check(o)) && PySequence_Fast_GET_SIZE(o) == g.number;
+    case Guard::Kind::keys: return has_keys(o, expected);
+    case Guard::Kind::elements: {
+      int equal = PyAnySet_Check(o) ? PyObject_RichCompareBool(o, expected, Py_EQ) : 0;
+      if (equal < 0) PyErr_Clear();
+      return equal > 0;
+    }
+    case Guard::Kind::absent: return is_absent(o, expected);
+    case Guard::Kind::same: return o == values[size_t(g.number)].get();
+    case Guard::Kind::different: return o != values[size_t(g.number)].get();
+    case Guard::Kind::function: return PyFunction_Check(o) && PyFunction_GET_CODE(o) == expected;
+    case Guard::Kind::no_hooks: return is_module(o) && calls_forward_directly(o);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+const Guard* first_failure(GuardList& list, const std::vector<PyRef>& roots, std::vector<PyRef>& values) {
+  values.assign(list.sources.size(), PyRef());
+  for (auto& g : list.guards) {
+    if (g.kind == Guard::Kind::null) {
+      if (roots[size_t(list.sources[size_t(g.source)].index)]) return &g;
+      continue;
+    }
+    if (!holds(list, g, roots, values)) return &g;
+  }
+  return nullptr;
+}
+
+std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) const {
+  if (id == kNoSource) return "?";
+  auto& s = sources[size_t(id)];
+  auto shown = [](PyObject* o) {
+    PyRef text(PyObject_Repr(o));
+    if (!text) {
+      PyErr_Clear();
+      return std::string("?");
+    }
+    return std::string(text_of(text.get())).substr(0, 80);
+  };
+  switch (s.kind) {
+    case Source::Kind::constant: {
+      if (PyDict_Check(s.key.get())) return "globals";
+      return PyModule_Check(s.key.get()) ? PyModule_GetName(s.key.get()) : shown(s.key.get());
+    }
+    case Source::Kind::root: return size_t(s.index) < roots.size() ? roots[size_t(s.index)] : "slot";
+    case Source::Kind::attribute: return path(s.base, roots) + "." + std::string(text_of(s.key.get()));
+    case Source::Kind::item: return path(s.base, roots) + "[" + std::to_string(s.index) + "]";
+    case Source::Kind::dict_item: return path(s.base, roots) + "[" + shown(s.key.get()) + "]";
+    case Source::Kind::cell: return path(s.base, roots);
+    case Source::Kind::closure:
+      return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
+    case Source::Kind::fallback:
+      return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";
+    case Source::Kind::keyword_fallback:
+      return path(s.base, roots) + ".__kwdefaults__[" + shown(s.key.get()) + "]";
+  }
+  return "?";
+}
+
+std::string GuardList::text(const Guard& g, const std::vector<std::string>& roots) const {
+  std::string at = path(g.source, roots);
+  std::string expected;
+  if (g.expected) {
+    PyRef shown(PyObject_Repr(g.expected.get()));
+    if (shown) expected = std::string(text_of(shown.get())).substr(0, 100);
+    else PyErr_Clear();
+  }
+  switch (g.kind) {
+    case Guard::Kind::load: return at + " can be read";
+    case Guard::Kind::is: return at + " is " + expected;
+    case Guard::Kind::type: return "type(" + at + ") is " + expected;
+    case Guard::Kind::members: return "the class of " + at + " has unchanged members";
+    case Guard::Kind::equal: return at + " == " + expected;
+    case Guard::Kind::tensor: return at + " is a " + tensors[size_t(g.number)].text();
+    case Guard::Kind::length: return "len(" + at + ") == " + std::to_string(g.number);
+    case Guard::Kind::keys: return "the keys of " + at + " are " + expected;
+    case Guard::Kind::elements: return at + " == " + expected;
+    case Guard::Kind::absent: return at + " has no " + expected;
+    case Guard::Kind::same: return at + " is " + path(int(g.number), roots);
+    case Guard::Kind::different: return at + " is not " + path(int(g.number), roots);
+    case Guard::Kind::function: return "the code of " + at + " is unchanged";
+    case Guard::Kind::no_hooks: return at + " has no hooks";
+    case Guard::Kind::null: return at + " is unbound";
+  }
+  return at;
+}
+
+}  // namespace facula::bind::capture

@@ -1,0 +1,91 @@
+// Sources and guards. A source says where an outside object is read from; a guard is a check of the value of a source.
+// Both are data: a list of steps in the order in which the capture read them.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../tensor.h"
+
+namespace facula::bind::capture {
+
+using SourceId = int;
+constexpr SourceId kNoSource = -1;
+
+struct Source {
+  enum class Kind : uint8_t {
+    constant,   // `key` itself
+    root,       // slot `index` of the state at the beginning
+    attribute,  // getattr(base, key)
+    item,       // base[index], a list or tuple
+    dict_item,  // base[key], a dict
+    cell,       // the contents of a cell
+    closure,    // cell `index` of a function
+    fallback,   // default `index` of a function's positional parameters
+    keyword_fallback,  // the default of the keyword-only parameter `key`
+  } kind;
+  SourceId base = kNoSource;
+  PyRef key;
+  Py_ssize_t index = 0;
+};
+
+// The metadata of a tensor that a program depends on.
+struct TensorFacts {
+  DType dtype;
+  Device device;
+  Ints sizes, strides;
+  bool requires_grad, is_leaf, conj, neg, inference;
+  explicit TensorFacts(const TensorImpl& t);
+  bool operator==(const TensorFacts&) const = default;
+  bool same_but_sizes(const TensorFacts& o) const;
+  std::string text() const;
+};
+
+struct Guard {
+  enum class Kind : uint8_t {
+    load,       // the source can be read
+    is,         // the object itself
+    type,       // its exact type
+    members,    // the class gives these values for names: `expected` is a dict
+    equal,      // an equal number, string or constant of the same type
+    tensor,     // TensorFacts
+    length,     // of a list or tuple
+    keys,       // of a dict, in order: `expected` is a tuple
+    elements,   // of a set: `expected` is a frozenset
+    absent,     // an instance, module or dict has no `expected`
+    same,       // the same object as source `other`
+    different,  // another object than source `other`
+    function,   // its code and globals: `expected` is the code
+    no_hooks,   // of a module
+    null,       // an empty slot
+  } kind;
+  SourceId source;
+  PyRef expected;
+  int64_t number = 0;  // a length, a source, or the index of TensorFacts
+  int line = 0;
+  unsigned version = 0;  // of `members`: the class's version tag when it was last checked
+};
+
+struct GuardList {
+  std::vector<Source> sources;
+  std::vector<Guard> guards;
+  std::vector<TensorFacts> tensors;
+
+  std::string path(SourceId s, const std::vector<std::string>& roots) const;
+  std::string text(const Guard& g, const std::vector<std::string>& roots) const;
+};
+
+// True for numbers, strings, None, dtypes and other constants that are compared by value, and tuples of such.
+bool is_atom(PyObject* o);
+// Equal atoms of the same type; floats are compared by their bits.
+bool same_atom(PyObject* a, PyObject* b);
+
+// Checks the guards in order; `values` becomes the values of the sources. Returns the first guard that fails, or null. No exception
+// of Python is set.
+const Guard* first_failure(GuardList& list, const std::vector<PyRef>& roots, std::vector<PyRef>& values);
+
+// module.cpp: whether a call of a module goes directly to forward.
+bool calls_forward_directly(PyObject* module);
+bool is_module(PyObject* o);
+
+}  // namespace facula::bind::capture

@@ -1,0 +1,257 @@
+#include "interpreter.h"
+
+#include <frameobject.h>
+
+namespace facula::bind::capture {
+
+namespace {
+
+constexpr Operation kOperations[] = {
+#define FACULA_MICRO_OP(name) do_##name,
+    FACULA_MICRO_OPS(FACULA_MICRO_OP)
+#undef FACULA_MICRO_OP
+};
+
+// An exception that C code raised through C++ keeps its Python form.
+Outcome execute(Interpreter& in, Frame& f, const MicroOp& op) {
+  try {
+    return kOperations[size_t(op.op)](in, f, op);
+  } catch (...) {
+    bool is_set = PyErr_Occurred();
+    try {
+      throw;
+    } catch (const PythonError&) {
+      if (!is_set) PyErr_SetString(PyExc_SystemError, "an error without an exception");
+    } catch (...) {
+      set_python_error();
+    }
+    return Outcome::raised;
+  }
+}
+
+}  // namespace
+
+Interpreter::Stop Interpreter::run() { return loop(false); }
+Interpreter::Stop Interpreter::step() {
+  Recorder* outer = std::exchange(recorder, nullptr);
+  Stop s = loop(true);
+  recorder = outer;
+  return s;
+}
+
+Interpreter::Stop Interpreter::loop(bool once) {
+  int countdown = 0;
+  do {
+    Frame& f = frame();
+    f.last = f.ip++;
+    const MicroOp& op = f.code->ops[size_t(f.last)];
+    if (recorder) recorder->line = f.line();
+    if (!recorder && (++countdown & 255) == 0 && PyErr_CheckSignals() < 0) {
+      if (!unwind()) return Stop::raised;
+      continue;
+    }
+    switch (execute(*this, f, op)) {
+      case Outcome::next: break;
+      case Outcome::breaks: f.ip = f.last; return Stop::broke;
+      case Outcome::raised:
+        if (!unwind()) return Stop::raised;
+        break;
+      case Outcome::returned: return Stop::returned;
+    }
+  } while (!once);
+  return Stop::broke;
+}
+
+Outcome Interpreter::breaks(std::string reason, std::string fix) {
+  Frame& f = frame();
+  PyRef file = PyRef::share(f.code->get()->co_filename);
+  report = {std::move(reason), std::move(fix), std::string(text_of(file.get())), f.line(), false};
+  return Outcome::breaks;
+}
+
+Outcome Interpreter::give(Frame& f, size_t drop, PyObject* owned) {
+  if (!owned) return Outcome::raised;
+  f.drop(drop);
+  f.push(PyRef(owned));
+  return Outcome::next;
+}
+
+Outcome Interpreter::give_recorded(Frame& f, size_t drop, PyObject* owned, const char* name) {
+  if (owned) {
+    recorder->result(owned);
+    return give(f, drop, owned);
+  }
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyRef kind(type), error(value), tb(trace);
+  PyRef text(error ? PyObject_Str(error.get()) : nullptr);
+  if (!text) PyErr_Clear();
+  std::string first = text ? std::string(text_of(text.get())) : "";
+  return breaks(std::string(name) + ": " + first.substr(0, first.find('\n')));
+}
+
+Outcome Interpreter::enter(Frame& f, size_t drop, std::unique_ptr<Frame> callee, Role role) {
+  f.drop(drop);
+  callee->role = role;
+  frames.push_back(std::move(callee));
+  return Outcome::next;
+}
+
+void Interpreter::end_generator(Frame& f) {
+  if (f.generator) generator_of(f.generator.get())->running = false;
+}
+
+Outcome Interpreter::leave(PyRef value) {
+  auto done = std::move(frames.back());
+  frames.pop_back();
+  end_generator(*done);
+  if (done->role == Role::next && done->generator) {  // the end of a generator in next()
+    PyRef error(PyObject_CallFunctionObjArgs(PyExc_StopIteration,
+                                             value.get() == Py_None ? nullptr : value.get(), nullptr));
+    if (error) PyErr_SetObject(PyExc_StopIteration, error.get());
+    return Outcome::raised;
+  }
+  if (frames.empty()) {
+    result = std::move(value);
+    return Outcome::returned;
+  }
+  Frame& f = frame();
+  switch (done->role) {
+    case Role::iterate:
+      f.drop(1);
+      f.jump(f.code->ops[size_t(f.last)].target);
+      break;
+    case Role::delegate:
+      f.drop(2);
+      f.push(std::move(value));
+      f.jump(f.code->ops[size_t(f.last)].target);
+      break;
+    case Role::construct:
+      if (value.get() != Py_None) {
+        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'",
+                     Py_TYPE(value.get())->tp_name);
+        return Outcome::raised;
+      }
+      f.push(done->made);
+      break;
+    case Role::discard: break;
+    default: f.push(std::move(value));
+  }
+  return Outcome::next;
+}
+
+Outcome Interpreter::yields(PyRef value) {
+  auto paused = std::move(frames.back());
+  frames.pop_back();
+  PyRef generator = std::move(paused->generator);
+  paused->generator = {};
+  Role role = paused->role;
+  GeneratorObject* g = generator_of(generator.get());
+  g->running = false;
+  g->frame = new std::unique_ptr<Frame>(std::move(paused));
+  if (frames.empty()) {
+    result = std::move(value);
+    return Outcome::returned;
+  }
+  Frame& f = frame();
+  if (role == Role::delegate) f.drop(1);
+  f.push(std::move(value));
+  return Outcome::next;
+}
+
+PyObject* Interpreter::run_alone(std::unique_ptr<Frame> frame, bool raises) {
+  Interpreter in;
+  in.frames.push_back(std::move(frame));
+  if (Py_EnterRecursiveCall(" in a generator")) return nullptr;
+  Stop s = Stop::broke;
+  if (raises && !in.unwind()) s = Stop::raised;
+  else s = in.run();
+  Py_LeaveRecursiveCall();
+  return s == Stop::returned ? in.result.detach() : nullptr;
+}
+
+void Interpreter::add_traceback(Frame& f) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyRef shown(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.code->get(), f.globals.get(), nullptr)));
+  PyRef next = trace ? PyRef(trace) : PyRef::share(Py_None);
+  PyRef made;
+  if (shown)
+    made = PyRef(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", next.get(),
+                                       shown.get(), f.code->ops[size_t(f.last)].offset, f.line()));
+  if (!made) PyErr_Clear();
+  else next = made;
+  PyErr_Restore(type, value, next.get() == Py_None ? nullptr : next.detach());
+}
+
+bool Interpreter::unwind() {
+  while (!frames.empty()) {
+    Frame& f = frame();
+    if (!std::exchange(reraises, false)) add_traceback(f);
+    if (const Handler* h = f.code->handler_of(f.last)) {
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      PyErr_NormalizeException(&type, &value, &trace);
+      if (trace) PyException_SetTraceback(value, trace);
+      PyRef t(type), error(value), tb(trace);
+      f.stack.resize(size_t(h->depth));
+      if (h->pushes_offset) f.push(checked(PyLong_FromLong(f.last)));
+      f.push(std::move(error));
+      f.jump(h->target);
+      return true;
+    }
+    auto done = std::move(frames.back());
+    frames.pop_back();
+    end_generator(*done);
+    if (!done->generator || !PyErr_ExceptionMatches(PyExc_StopIteration)) continue;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace) PyException_SetTraceback(value, trace);
+    PyErr_SetString(PyExc_RuntimeError, "generator raised StopIteration");
+    PyObject *t2, *v2, *tb2;
+    PyErr_Fetch(&t2, &v2, &tb2);
+    PyErr_NormalizeException(&t2, &v2, &tb2);
+    PyException_SetCause(v2, Py_NewRef(value));
+    PyException_SetContext(v2, value);
+    PyErr_Restore(t2, v2, tb2);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+  }
+  return false;
+}
+
+int Interpreter::truth(PyObject* o) {
+  if (o == Py_True) return 1;
+  if (o == Py_False || o == Py_None) return 0;
+  if (!recorder) {
+    int t = PyObject_IsTrue(o);
+    return t < 0 ? -1 : t;
+  }
+  if (is_atom(o)) return PyObject_IsTrue(o);
+  if (is_container(o)) {
+    recorder->contents(o);
+    return PyObject_IsTrue(o);
+  }
+  if (is_tensor(o)) {
+    breaks("a branch on the elements of a tensor", "compute both values and select with where()");
+    return -2;
+  }
+  PyTypeObject* t = Py_TYPE(o);
+  bool by_class = (t->tp_as_number && t->tp_as_number->nb_bool) ||
+                  (t->tp_as_mapping && t->tp_as_mapping->mp_length) ||
+                  (t->tp_as_sequence && t->tp_as_sequence->sq_length);
+  if (!by_class) {
+    for (const char* name : {"__bool__", "__len__"}) {
+      PyRef key = checked(PyUnicode_InternFromString(name));
+      recorder->member(o, key.get(), nullptr);
+    }
+    return 1;
+  }
+  breaks(std::string("the truth of a ") + t->tp_name);
+  return -2;
+}
+
+}  // namespace facula::bind::capture

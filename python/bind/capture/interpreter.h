@@ -1,0 +1,107 @@
+// The interpreter of micro-operations. It runs a user's bytecode on the real objects; CPython computes containers, attributes
+// and exceptions. With a recorder it leaves guards and a journal of writes, calls operators under an open trace, and stops in front
+// of what a capture cannot repeat; without one it runs plainly.
+#pragma once
+#include <string>
+
+#include "frame.h"
+#include "recorder.h"
+
+namespace facula::bind::capture {
+
+enum class Outcome : uint8_t { next, raised, breaks, returned };
+
+// Why a capture stopped.
+struct BreakReport {
+  std::string reason, fix, file;
+  int line = 0;
+  bool quiet = false;  // not the user's: an iterator from before an earlier break
+};
+
+class Interpreter {
+ public:
+  Frames frames;
+  Recorder* recorder = nullptr;
+  BreakReport report;
+  bool has_effects = false;  // of the segment that was captured last, besides its program
+  PyRef result;
+  size_t depth_limit = 150;
+  bool reraises = false;  // the exception that is set has this frame in its traceback already
+
+  enum class Stop : uint8_t { returned, raised, broke };
+  // Runs until the outermost frame is left or, with a recorder, a break. An exception is set if it was raised.
+  Stop run();
+  // Runs the next micro-operation without recording it.
+  Stop step();
+  Frame& frame() { return *frames.back(); }
+
+  // Runs the frame of a generator for C code; a new reference, or null.
+  static PyObject* run_alone(std::unique_ptr<Frame> frame, bool raises = false);
+
+  // ---- for the operations
+  Outcome breaks(std::string reason, std::string fix = "");
+  // The result of C code: pushed in place of `drop` slots, or the exception.
+  Outcome give(Frame& f, size_t drop, PyObject* owned);
+  // The same for a call that an open trace recorded: an exception becomes a break, and the call is repeated plainly.
+  Outcome give_recorded(Frame& f, size_t drop, PyObject* owned, const char* name);
+  // Enters a frame whose value replaces `drop` slots of f.
+  Outcome enter(Frame& f, size_t drop, std::unique_ptr<Frame> callee, Role role = Role::call);
+  Outcome leave(PyRef value);  // the innermost frame returns
+  Outcome yields(PyRef value);
+  // A condition for Python: -1: an exception, -2: a break
+  int truth(PyObject* o);
+
+ private:
+  Stop loop(bool once);
+  bool unwind();  // an exception is set: the innermost handler, or false
+  void add_traceback(Frame& f);
+  void end_generator(Frame& f);
+};
+
+using Operation = Outcome (*)(Interpreter&, Frame&, const MicroOp&);
+#define FACULA_MICRO_OP(name) Outcome do_##name(Interpreter&, Frame&, const MicroOp&);
+FACULA_MICRO_OPS(FACULA_MICRO_OP)
+#undef FACULA_MICRO_OP
+
+// calls.cpp: a call of `callable` whose operands are the `drop` uppermost slots of f.
+struct Call {
+  PyObject* callable;
+  std::vector<PyObject*> args;  // positional ones, then those of `kwnames`
+  size_t positional;
+  PyObject* kwnames;  // may be null
+  size_t drop;
+  Role role = Role::call;
+  PyRef made = {};
+};
+Outcome call(Interpreter& in, Frame& f, Call c);
+
+// attributes.cpp: with a recorder; `drop` slots are replaced by the value, or by null and the value.
+Outcome load_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method);
+Outcome store_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, PyObject* value, size_t drop);
+
+// policy.cpp: how calls of C functions are treated.
+enum class Policy : int {
+  unknown = 0,
+  recorded = 1,    // an operator: called under the open trace
+  structural = 2,  // depends on the types and the first level of its arguments
+  values = 3,      // depends on plain data
+  mode = 4,        // changes a mode of this thread
+  breaks = 5,
+  replaced = 6,    // by a function of Python, which is interpreted
+  constant = 7,    // gives a fixed object
+  inlined = 8,     // a function of this package that is interpreted like the user's
+};
+struct Rule {
+  Policy policy = Policy::unknown;
+  PyObject* detail = nullptr;  // the replacement, the object, or the reason of a break
+};
+Rule rule_of(PyObject* callable);
+// How a method of a builtin container or string treats its object: 0 unknown, 1 reads, 2 writes.
+int effect_of_method(PyTypeObject* type, const char* name);
+bool is_container(PyObject* o);  // an exact list, tuple, dict, set or frozenset
+// Numbers, strings, containers and slices of such; with `tensors`, also plain tensors.
+bool is_data(PyObject* o, bool tensors, int depth = 0);
+// An object whose hash and equality are those of C code without effects.
+bool is_plain_key(PyObject* o);
+
+}  // namespace facula::bind::capture

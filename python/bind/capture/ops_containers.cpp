@@ -1,0 +1,397 @@
+// Containers: building, indexing, unpacking, iterating.
+#include <cstring>
+
+#include "../types.h"
+#include "interpreter.h"
+
+namespace facula::bind::capture {
+
+namespace {
+
+PyRef taken(Frame& f, size_t n, PyObject* (*make)(Py_ssize_t)) {
+  PyRef all = checked(make(Py_ssize_t(n)));
+  for (size_t k = 0; k < n; ++k) {
+    PyObject* item = f.stack[f.stack.size() - n + k].detach();
+    if (PyTuple_Check(all.get())) PyTuple_SET_ITEM(all.get(), Py_ssize_t(k), item);
+    else PyList_SET_ITEM(all.get(), Py_ssize_t(k), item);
+  }
+  f.drop(n);
+  return all;
+}
+
+bool is_sequence(PyObject* o) { return PyList_CheckExact(o) || PyTuple_Check(o); }
+
+// Iterators of C code that only walk over a container of the capture.
+bool is_plain_iterator(PyObject* o) {
+  static const char* const names[] = {"list_iterator",     "tuple_iterator",    "range_iterator",     "str_ascii_iterator",
+                                      "str_iterator",      "dict_keyiterator",  "dict_valueiterator", "dict_itemiterator",
+                                      "set_iterator",      "enumerate",         "zip",                "reversed",
+                                      "list_reverseiterator", "bytes_iterator", "longrange_iterator"};
+  if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return false;
+  for (const char* n : names)
+    if (!std::strcmp(Py_TYPE(o)->tp_name, n)) return true;
+  return false;
+}
+
+// Keys that C code hashes and compares without effects.
+bool is_key(PyObject* o) { return is_atom(o) || is_plain_key(o) || (PyTuple_Check(o) && is_data(o, false)); }
+void note_key(Recorder& r, PyObject* o) {
+  if (!is_atom(o)) r.identity(o);
+  r.deep_contents(o);
+}
+
+const char* kindname(PyObject* o) { return Py_TYPE(o)->tp_name; }
+
+// An index of a tensor: numbers, slices, None, tensors, and lists or tuples of such.
+bool is_tensor_index(PyObject* o, int depth = 0) {
+  if (is_atom(o) || is_plain(Py_TYPE(o))) return true;
+  if (PySlice_Check(o)) {
+    auto* s = reinterpret_cast<PySliceObject*>(o);
+    return is_atom(s->start) && is_atom(s->stop) && is_atom(s->step);
+  }
+  if (depth > 3 || !is_sequence(o)) return false;
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
+    if (!is_tensor_index(PySequence_Fast_GET_ITEM(o, k), depth + 1)) return false;
+  return true;
+}
+
+// Calls the method of a class for an instruction; null if the class has none that is a function of Python.
+PyObject* method_of(Interpreter& in, PyObject* o, const char* name) {
+  if (!PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return nullptr;
+  PyRef key = checked(PyUnicode_InternFromString(name));
+  PyObject* f = _PyType_Lookup(Py_TYPE(o), key.get());
+  if (!f || !PyFunction_Check(f)) return nullptr;
+  in.recorder->member(o, key.get(), f);
+  return f;
+}
+
+}  // namespace
+
+Outcome do_build_tuple(Interpreter&, Frame& f, const MicroOp& op) {
+  f.push(taken(f, size_t(op.arg), PyTuple_New));
+  return Outcome::next;
+}
+Outcome do_build_list(Interpreter&, Frame& f, const MicroOp& op) {
+  f.push(taken(f, size_t(op.arg), PyList_New));
+  return Outcome::next;
+}
+Outcome do_build_set(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef all = checked(PySet_New(nullptr));
+  for (size_t k = size_t(op.arg); k > 0; --k) {
+    PyObject* item = f.top(k).get();
+    if (in.recorder && !is_key(item)) return in.breaks(std::string("a set with a ") + kindname(item));
+    checked(PySet_Add(all.get(), item));
+  }
+  return in.give(f, size_t(op.arg), all.detach());
+}
+Outcome do_build_map(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef all = checked(PyDict_New());
+  for (size_t k = size_t(op.arg); k > 0; --k) {
+    PyObject* key = f.top(2 * k).get();
+    if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+    checked(PyDict_SetItem(all.get(), key, f.top(2 * k - 1).get()));
+  }
+  return in.give(f, 2 * size_t(op.arg), all.detach());
+}
+Outcome do_build_const_key_map(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef all = checked(PyDict_New());
+  PyRef keys = f.top();
+  for (int k = 0; k < op.arg; ++k)
+    checked(PyDict_SetItem(all.get(), PyTuple_GET_ITEM(keys.get(), k), f.top(size_t(op.arg - k) + 1).get()));
+  return in.give(f, size_t(op.arg) + 1, all.detach());
+}
+Outcome do_build_string(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef parts = checked(PyList_New(0)), empty = checked(PyUnicode_FromString(""));
+  for (size_t k = size_t(op.arg); k > 0; --k) checked(PyList_Append(parts.get(), f.top(k).get()));
+  return in.give(f, size_t(op.arg), PyUnicode_Join(empty.get(), parts.get()));
+}
+Outcome do_build_slice(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* step = op.arg == 3 ? f.top().get() : nullptr;
+  size_t n = size_t(op.arg);
+  return in.give(f, n, PySlice_New(f.top(n).get(), f.top(n - 1).get(), step));
+}
+Outcome do_format_value(Interpreter& in, Frame& f, const MicroOp& op) {
+  bool has_spec = op.arg & 4;
+  PyRef spec = has_spec ? f.top() : PyRef();
+  PyRef value = f.top(has_spec ? 2 : 1);
+  if (in.recorder) {
+    if (!is_data(value.get(), false)) return in.breaks(std::string("the text of a ") + kindname(value.get()));
+    in.recorder->deep_contents(value.get());
+  }
+  PyRef shown = value;
+  switch (op.arg & 3) {
+    case 1: shown = checked(PyObject_Str(value.get())); break;
+    case 2: shown = checked(PyObject_Repr(value.get())); break;
+    case 3: shown = checked(PyObject_ASCII(value.get())); break;
+    default: break;
+  }
+  if (!PyUnicode_CheckExact(shown.get()) || spec) shown = checked(PyObject_Format(shown.get(), spec.get()));
+  return in.give(f, has_spec ? 2 : 1, shown.detach());
+}
+
+Outcome do_list_append(Interpreter&, Frame& f, const MicroOp& op) {
+  PyRef value = f.pop();
+  checked(PyList_Append(f.top(size_t(op.arg)).get(), value.get()));
+  return Outcome::next;
+}
+Outcome do_set_add(Interpreter& in, Frame& f, const MicroOp& op) {
+  if (in.recorder && !is_key(f.top().get())) return in.breaks(std::string("a set with a ") + kindname(f.top().get()));
+  PyRef value = f.pop();
+  checked(PySet_Add(f.top(size_t(op.arg)).get(), value.get()));
+  return Outcome::next;
+}
+Outcome do_map_add(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* key = f.top(2).get();
+  if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+  PyRef value = f.pop(), name = f.pop();
+  checked(PyDict_SetItem(f.top(size_t(op.arg)).get(), name.get(), value.get()));
+  return Outcome::next;
+}
+Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* from = f.top().get();
+  if (in.recorder) {
+    bool walks = is_plain_iterator(from) && !in.recorder->is_outside(from);
+    if (!is_container(from) && !is_atom(from) && !walks && !PyTuple_Check(from))
+      return in.breaks(std::string("unpacking of a ") + kindname(from));
+    in.recorder->contents(from);
+  }
+  PyRef kept = f.pop();
+  PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), kept.get()));
+  if (done) return Outcome::next;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError) || PySequence_Check(kept.get())) return Outcome::raised;
+  PyErr_Clear();
+  PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", kindname(kept.get()));
+  return Outcome::raised;
+}
+Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* from = f.top().get();
+  if (in.recorder && !is_data(from, false)) return in.breaks(std::string("unpacking of a ") + kindname(from));
+  if (in.recorder) in.recorder->deep_contents(from);
+  PyRef kept = f.pop();
+  checked(_PySet_Update(f.top(size_t(op.arg)).get(), kept.get()));
+  return Outcome::next;
+}
+static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
+  PyObject* from = f.top().get();
+  if (in.recorder) {
+    if (!PyDict_CheckExact(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
+    in.recorder->contents(from);
+  }
+  PyRef kept = f.pop();
+  PyObject* into = f.top(depth).get();
+  int rc = unique ? _PyDict_MergeEx(into, kept.get(), 2) : PyDict_Update(into, kept.get());
+  if (rc >= 0) return Outcome::next;
+  if (unique && PyErr_ExceptionMatches(PyExc_KeyError)) {
+    PyErr_Clear();
+    PyErr_SetString(PyExc_TypeError, "got multiple values for a keyword argument");
+  } else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", kindname(kept.get()));
+  }
+  return Outcome::raised;
+}
+Outcome do_dict_update(Interpreter& in, Frame& f, const MicroOp& op) { return merge(in, f, size_t(op.arg), false); }
+Outcome do_dict_merge(Interpreter& in, Frame& f, const MicroOp& op) { return merge(in, f, size_t(op.arg), true); }
+Outcome do_list_to_tuple(Interpreter& in, Frame& f, const MicroOp&) {
+  return in.give(f, 1, PyList_AsTuple(f.top().get()));
+}
+
+static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* key) {
+  auto* r = in.recorder;
+  if (is_plain(Py_TYPE(o))) {
+    if (!is_tensor_index(key)) return in.breaks(std::string("a tensor indexed by a ") + kindname(key));
+    r->deep_contents(key);
+    return in.give_recorded(f, 2, PyObject_GetItem(o, key), "indexing");
+  }
+  if (PyType_Check(o)) return in.breaks("a generic class");
+  bool sequence = PyList_CheckExact(o) || PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType;
+  bool named = PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
+  if ((sequence || named) && PyLong_CheckExact(key)) {
+    PyObject* found = PyObject_GetItem(o, key);
+    Py_ssize_t k = PyLong_AsSsize_t(key);
+    PyErr_Clear();
+    if (!found) PyErr_SetString(PyExc_IndexError, PyList_Check(o) ? "list index out of range" : "tuple index out of range");
+    if (found && k >= 0) {
+      if (PyList_Check(o) && r->is_outside(o) && !r->is_written(o, nullptr)) r->item(o, k, found);
+      else r->item(o, k, found);
+    } else if (r->is_outside(o)) {
+      r->contents(o);
+    }
+    return in.give(f, 2, found);
+  }
+  if ((sequence || named) && PySlice_Check(key)) {
+    r->contents(o);
+    return in.give(f, 2, PyObject_GetItem(o, key));
+  }
+  if (PyDict_CheckExact(o) && is_key(key)) {
+    note_key(*r, key);
+    PyObject* found = PyDict_GetItemWithError(o, key);
+    if (!found && PyErr_Occurred()) return Outcome::raised;
+    r->dict_item(o, key, found);
+    return in.give(f, 2, PyObject_GetItem(o, key));
+  }
+  if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));
+  if (PyObject* method = method_of(in, o, "__getitem__")) return call(in, f, {method, {o, key}, 2, nullptr, 2});
+  return in.breaks(std::string("indexing of a ") + kindname(o));
+}
+
+Outcome do_subscr(Interpreter& in, Frame& f, const MicroOp&) {
+  PyRef o = f.top(2), key = f.top();
+  if (in.recorder) return subscript_of(in, f, o.get(), key.get());
+  return in.give(f, 2, PyObject_GetItem(o.get(), key.get()));
+}
+
+Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
+  PyRef o = f.top(2), key = f.top(), value = f.top(3);
+  auto* r = in.recorder;
+  if (r && is_plain(Py_TYPE(o.get()))) {
+    bool plain = is_tensor_index(key.get()) && (is_plain(Py_TYPE(value.get())) || is_atom(value.get()));
+    if (!plain) return in.breaks("an assignment to elements of a tensor");
+    r->deep_contents(key.get());
+    if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0) return in.give_recorded(f, 3, nullptr, "assignment");
+    f.drop(3);
+    return Outcome::next;
+  }
+  bool list = PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get());
+  bool dict = PyDict_CheckExact(o.get()) && is_key(key.get());
+  if (r && !list && !dict) {
+    if (PyObject* method = method_of(in, o.get(), "__setitem__"))
+      return call(in, f, {method, {o.get(), key.get(), value.get()}, 3, nullptr, 3, Role::discard});
+    return in.breaks(std::string("an assignment to an item of a ") + kindname(o.get()));
+  }
+  bool outside = r && r->is_outside(o.get());
+  if (r) note_key(*r, key.get());
+  if (outside) r->before_write(o.get());
+  if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0) return Outcome::raised;
+  if (outside) r->write(Write::Kind::set_item, o.get(), key.get(), value.get());
+  f.drop(3);
+  return Outcome::next;
+}
+Outcome do_delete_subscr(Interpreter& in, Frame& f, const MicroOp&) {
+  PyRef o = f.top(2), key = f.top();
+  auto* r = in.recorder;
+  if (r && !(PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get())) &&
+      !(PyDict_CheckExact(o.get()) && is_key(key.get())))
+    return in.breaks(std::string("`del` of an item of a ") + kindname(o.get()));
+  bool outside = r && r->is_outside(o.get());
+  if (outside) r->before_write(o.get());
+  if (PyObject_DelItem(o.get(), key.get()) < 0) return Outcome::raised;
+  if (outside) r->write(Write::Kind::delete_item, o.get(), key.get(), nullptr);
+  f.drop(2);
+  return Outcome::next;
+}
+
+static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssize_t after, bool starred) {
+  PyRef from = f.top();
+  PyRef all;
+  auto* r = in.recorder;
+  if (r && is_plain(Py_TYPE(from.get()))) {
+    PyRef unbound(PyObject_CallMethod(from.get(), "unbind", nullptr));
+    if (!unbound) return in.give_recorded(f, 1, nullptr, "unpacking");
+    r->result(unbound.get());
+    all = checked(PySequence_List(unbound.get()));
+  } else {
+    bool walks = is_plain_iterator(from.get()) && !(r && r->is_outside(from.get()));
+    bool plain = is_container(from.get()) || PyTuple_Check(from.get()) || is_atom(from.get()) || walks;
+    if (r && !plain) return in.breaks(std::string("unpacking of a ") + kindname(from.get()));
+    if (r) r->contents(from.get());
+    PyRef iterator(PyObject_GetIter(from.get()));
+    if (!iterator) {
+      if (PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(from.get())->tp_iter && !PySequence_Check(from.get()))
+        PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", kindname(from.get()));
+      return Outcome::raised;
+    }
+    all = checked(PyList_New(0));
+    Py_ssize_t limit = starred ? PY_SSIZE_T_MAX : before + 1;
+    while (PyList_GET_SIZE(all.get()) < limit) {
+      PyRef item(PyIter_Next(iterator.get()));
+      if (!item) break;
+      checked(PyList_Append(all.get(), item.get()));
+    }
+    if (PyErr_Occurred()) return Outcome::raised;
+  }
+  Py_ssize_t n = PyList_GET_SIZE(all.get());
+  if (n < before + after) {
+    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %s%zd, got %zd)", starred ? "at least " : "",
+                 before + after, n);
+    return Outcome::raised;
+  }
+  if (!starred && n > before) {
+    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %zd)", before);
+    return Outcome::raised;
+  }
+  f.drop(1);
+  for (Py_ssize_t k = n - 1; k >= n - after; --k) f.push(PyRef::share(PyList_GET_ITEM(all.get(), k)));
+  if (starred) f.push(checked(PyList_GetSlice(all.get(), before, n - after)));
+  for (Py_ssize_t k = before - 1; k >= 0; --k) f.push(PyRef::share(PyList_GET_ITEM(all.get(), k)));
+  return Outcome::next;
+}
+Outcome do_unpack(Interpreter& in, Frame& f, const MicroOp& op) { return unpack_items(in, f, op.arg, 0, false); }
+Outcome do_unpack_ex(Interpreter& in, Frame& f, const MicroOp& op) {
+  return unpack_items(in, f, op.arg & 255, op.arg >> 8, true);
+}
+
+Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
+  PyRef o = f.top();
+  auto* r = in.recorder;
+  if (!r || is_generator(o.get())) return in.give(f, 1, PyObject_GetIter(o.get()));
+  if (is_plain(Py_TYPE(o.get()))) {
+    PyRef rows(PyObject_CallMethod(o.get(), "unbind", nullptr));
+    if (!rows) return in.give_recorded(f, 1, nullptr, "iteration");
+    r->result(rows.get());
+    return in.give(f, 1, PyObject_GetIter(rows.get()));
+  }
+  const char* kind = kindname(o.get());
+  bool view = !std::strcmp(kind, "dict_keys") || !std::strcmp(kind, "dict_values") || !std::strcmp(kind, "dict_items");
+  bool sequence = PyTuple_Check(o.get()) && Py_TYPE(o.get())->tp_iter == PyTuple_Type.tp_iter;
+  if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get())) {
+    r->contents(o.get());
+    return in.give(f, 1, PyObject_GetIter(o.get()));
+  }
+  if (PyObject* method = method_of(in, o.get(), "__iter__")) return call(in, f, {method, {o.get()}, 1, nullptr, 1});
+  return in.breaks(std::string("iteration over a ") + kind);
+}
+
+Outcome do_for_iter(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef o = f.top();
+  auto* r = in.recorder;
+  if (r && is_generator(o.get()) && !r->is_outside(o.get())) {
+    auto frame = resume(generator_of(o.get()), Py_None);
+    if (!frame) {
+      f.drop(1);
+      f.jump(op.target);
+      return Outcome::next;
+    }
+    return in.enter(f, 0, std::move(frame), Role::iterate);
+  }
+  if (r && (r->is_outside(o.get()) || !is_plain_iterator(o.get()))) {
+    Outcome stops = in.breaks(std::string("iteration with a ") + kindname(o.get()));
+    in.report.quiet = r->is_outside(o.get());
+    return stops;
+  }
+  PyRef value(Py_TYPE(o.get())->tp_iternext(o.get()));
+  if (value) {
+    f.push(std::move(value));
+    return Outcome::next;
+  }
+  if (PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return Outcome::raised;
+    PyErr_Clear();
+  }
+  f.drop(1);
+  f.jump(op.target);
+  return Outcome::next;
+}
+Outcome do_get_len(Interpreter& in, Frame& f, const MicroOp&) {
+  PyObject* o = f.top().get();
+  if (in.recorder) {
+    if (!is_container(o) && !is_atom(o)) return in.breaks(std::string("the length of a ") + kindname(o));
+    in.recorder->contents(o);
+  }
+  Py_ssize_t n = PyObject_Length(o);
+  if (n < 0) return Outcome::raised;
+  f.push(checked(PyLong_FromSsize_t(n)));
+  return Outcome::next;
+}
+
+}  // namespace facula::bind::capture

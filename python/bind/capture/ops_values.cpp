@@ -1,0 +1,398 @@
+// Variables, constants, arithmetic, comparisons.
+#include <opcode.h>
+
+#include "interpreter.h"
+
+namespace facula::bind::capture {
+
+namespace {
+
+PyObject* name_of_slot(const Frame& f, int slot) {
+  return PyTuple_GET_ITEM(f.code->get()->co_localsplusnames, slot);
+}
+
+PyObject* binary_of(int kind, PyObject* a, PyObject* b) {
+  switch (kind) {
+    case NB_ADD: return PyNumber_Add(a, b);
+    case NB_AND: return PyNumber_And(a, b);
+    case NB_FLOOR_DIVIDE: return PyNumber_FloorDivide(a, b);
+    case NB_LSHIFT: return PyNumber_Lshift(a, b);
+    case NB_MATRIX_MULTIPLY: return PyNumber_MatrixMultiply(a, b);
+    case NB_MULTIPLY: return PyNumber_Multiply(a, b);
+    case NB_REMAINDER: return PyNumber_Remainder(a, b);
+    case NB_OR: return PyNumber_Or(a, b);
+    case NB_POWER: return PyNumber_Power(a, b, Py_None);
+    case NB_RSHIFT: return PyNumber_Rshift(a, b);
+    case NB_SUBTRACT: return PyNumber_Subtract(a, b);
+    case NB_TRUE_DIVIDE: return PyNumber_TrueDivide(a, b);
+    case NB_XOR: return PyNumber_Xor(a, b);
+    case NB_INPLACE_ADD: return PyNumber_InPlaceAdd(a, b);
+    case NB_INPLACE_AND: return PyNumber_InPlaceAnd(a, b);
+    case NB_INPLACE_FLOOR_DIVIDE: return PyNumber_InPlaceFloorDivide(a, b);
+    case NB_INPLACE_LSHIFT: return PyNumber_InPlaceLshift(a, b);
+    case NB_INPLACE_MATRIX_MULTIPLY: return PyNumber_InPlaceMatrixMultiply(a, b);
+    case NB_INPLACE_MULTIPLY: return PyNumber_InPlaceMultiply(a, b);
+    case NB_INPLACE_REMAINDER: return PyNumber_InPlaceRemainder(a, b);
+    case NB_INPLACE_OR: return PyNumber_InPlaceOr(a, b);
+    case NB_INPLACE_POWER: return PyNumber_InPlacePower(a, b, Py_None);
+    case NB_INPLACE_RSHIFT: return PyNumber_InPlaceRshift(a, b);
+    case NB_INPLACE_SUBTRACT: return PyNumber_InPlaceSubtract(a, b);
+    case NB_INPLACE_TRUE_DIVIDE: return PyNumber_InPlaceTrueDivide(a, b);
+    case NB_INPLACE_XOR: return PyNumber_InPlaceXor(a, b);
+  }
+  PyErr_SetString(PyExc_SystemError, "unknown binary operator");
+  return nullptr;
+}
+
+PyObject* unary_of(int kind, PyObject* a) {
+  switch (kind) {
+    case '+': return PyNumber_Positive(a);
+    case '-': return PyNumber_Negative(a);
+    default: return PyNumber_Invert(a);
+  }
+}
+
+// A variable that still has its value from outside is read, or gets another value.
+void note_variable(Interpreter& in, Frame& f, int slot) {
+  if (!in.recorder || f.untouched.empty() || !f.untouched[size_t(slot)]) return;
+  PyObject* o = f.locals[size_t(slot)].get();
+  if (o) in.recorder->root(f.first_root + slot, o);
+}
+void touch_variable(Frame& f, int slot) {
+  if (!f.untouched.empty()) f.untouched[size_t(slot)] = false;
+}
+
+bool is_number(PyObject* o) {
+  return PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBool_Check(o) || PyComplex_CheckExact(o);
+}
+bool is_operand(PyObject* o) { return is_plain(Py_TYPE(o)) || is_number(o); }
+
+std::string kinds(PyObject* a, PyObject* b) {
+  return std::string(Py_TYPE(a)->tp_name) + " and " + Py_TYPE(b)->tp_name;
+}
+
+// The name of the method of `a`'s class, if it is a function of Python, that computes a binary operator.
+const char* const kMethods[] = {"__add__",      "__and__",    "__floordiv__", "__lshift__", "__matmul__",
+                                "__mul__",      "__mod__",    "__or__",       "__pow__",    "__rshift__",
+                                "__sub__",      "__truediv__", "__xor__"};
+const char* const kComparisons[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
+
+// A function of Python that the class of `a` has for an operator, where that of b has no say.
+PyObject* own_method(Interpreter& in, PyObject* a, PyObject* b, const char* name) {
+  if (!PyType_HasFeature(Py_TYPE(a), Py_TPFLAGS_HEAPTYPE) || is_tensor(a) || is_tensor(b)) return nullptr;
+  if (Py_TYPE(b) != Py_TYPE(a) && PyType_HasFeature(Py_TYPE(b), Py_TPFLAGS_HEAPTYPE)) return nullptr;
+  PyRef key = checked(PyUnicode_InternFromString(name));
+  PyObject* f = _PyType_Lookup(Py_TYPE(a), key.get());
+  if (!f || !PyFunction_Check(f)) return nullptr;
+  in.recorder->member(a, key.get(), f);
+  return f;
+}
+
+}  // namespace
+
+Outcome do_nop(Interpreter&, Frame&, const MicroOp&) { return Outcome::next; }
+Outcome do_unsupported(Interpreter&, Frame&, const MicroOp&) {
+  PyErr_SetString(PyExc_SystemError, "an instruction that is not interpreted");
+  return Outcome::raised;
+}
+Outcome do_load_const(Interpreter& in, Frame& f, const MicroOp& op) {
+  if (in.recorder && !is_atom(op.object)) in.recorder->constant(op.object);
+  f.push(PyRef::share(op.object));
+  return Outcome::next;
+}
+
+Outcome do_load_fast(Interpreter& in, Frame& f, const MicroOp& op) {
+  auto& slot = f.locals[size_t(op.arg)];
+  note_variable(in, f, op.arg);
+  if (!slot) {
+    PyErr_Format(PyExc_UnboundLocalError, "cannot access local variable '%U' where it is not associated with a value",
+                 name_of_slot(f, op.arg));
+    return Outcome::raised;
+  }
+  f.push(slot);
+  return Outcome::next;
+}
+Outcome do_store_fast(Interpreter&, Frame& f, const MicroOp& op) {
+  touch_variable(f, op.arg);
+  f.locals[size_t(op.arg)] = f.pop();
+  return Outcome::next;
+}
+Outcome do_delete_fast(Interpreter&, Frame& f, const MicroOp& op) {
+  touch_variable(f, op.arg);
+  auto& slot = f.locals[size_t(op.arg)];
+  if (!slot) {
+    PyErr_Format(PyExc_UnboundLocalError, "cannot access local variable '%U' where it is not associated with a value",
+                 name_of_slot(f, op.arg));
+    return Outcome::raised;
+  }
+  slot = {};
+  return Outcome::next;
+}
+
+Outcome do_load_global(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* value = PyDict_GetItemWithError(f.globals.get(), op.object);
+  if (!value && PyErr_Occurred()) return Outcome::raised;
+  auto* r = in.recorder;
+  bool fixed = value && (PyType_Check(value) || PyCallable_Check(value) || PyModule_Check(value)) && !is_module(value) &&
+               is_our_module(f.globals.get());
+  if (r && fixed) {
+    r->constant(value);  // of this package
+  } else if (r) {
+    r->constant(f.globals.get());
+    r->dict_item(f.globals.get(), op.object, value);
+  }
+  if (!value) {
+    value = PyDict_Check(f.builtins.get()) ? PyDict_GetItemWithError(f.builtins.get(), op.object) : nullptr;
+    if (!value) {
+      if (!PyErr_Occurred()) PyErr_Format(PyExc_NameError, "name '%U' is not defined", op.object);
+      return Outcome::raised;
+    }
+    if (r) {
+      r->constant(f.builtins.get());
+      r->dict_item(f.builtins.get(), op.object, value);
+    }
+  }
+  if (op.arg) f.push({});
+  f.push(PyRef::share(value));
+  return Outcome::next;
+}
+Outcome do_store_global(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef value = f.pop();
+  checked(PyDict_SetItem(f.globals.get(), op.object, value.get()));
+  if (in.recorder) {
+    in.recorder->constant(f.globals.get());
+    in.recorder->write(Write::Kind::set_item, f.globals.get(), op.object, value.get(), true);
+  }
+  return Outcome::next;
+}
+Outcome do_delete_global(Interpreter& in, Frame& f, const MicroOp& op) {
+  if (in.recorder) return in.breaks("`del` of a global");
+  if (PyDict_DelItem(f.globals.get(), op.object) < 0) {
+    PyErr_Format(PyExc_NameError, "name '%U' is not defined", op.object);
+    return Outcome::raised;
+  }
+  return Outcome::next;
+}
+
+Outcome do_make_cell(Interpreter& in, Frame& f, const MicroOp& op) {
+  note_variable(in, f, op.arg);
+  touch_variable(f, op.arg);
+  auto& slot = f.locals[size_t(op.arg)];
+  slot = checked(PyCell_New(slot.get()));
+  return Outcome::next;
+}
+Outcome do_copy_free_vars(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* closure = PyFunction_GET_CLOSURE(f.function.get());
+  for (int k = 0; k < op.arg; ++k) {
+    PyObject* cell = PyTuple_GET_ITEM(closure, k);
+    touch_variable(f, f.code->free_begin + k);
+    f.locals[size_t(f.code->free_begin + k)] = PyRef::share(cell);
+    if (!in.recorder) continue;
+    SourceId function = in.recorder->source_of(f.function.get());
+    if (function != kNoSource) in.recorder->note({Source::Kind::closure, function, {}, k}, cell);
+  }
+  return Outcome::next;
+}
+Outcome do_load_closure(Interpreter& in, Frame& f, const MicroOp& op) {
+  note_variable(in, f, op.arg);
+  f.push(f.locals[size_t(op.arg)]);
+  return Outcome::next;
+}
+Outcome do_load_deref(Interpreter& in, Frame& f, const MicroOp& op) {
+  note_variable(in, f, op.arg);
+  PyObject* cell = f.locals[size_t(op.arg)].get();
+  PyRef value(PyCell_Get(cell));
+  if (!value) {
+    bool is_free = op.arg >= f.code->free_begin;
+    PyErr_Format(is_free ? PyExc_NameError : PyExc_UnboundLocalError,
+                 is_free ? "cannot access free variable '%U' where it is not associated with a value in enclosing scope"
+                         : "cannot access local variable '%U' where it is not associated with a value",
+                 name_of_slot(f, op.arg));
+    return Outcome::raised;
+  }
+  if (in.recorder) in.recorder->cell(cell);
+  f.push(std::move(value));
+  return Outcome::next;
+}
+Outcome do_store_deref(Interpreter& in, Frame& f, const MicroOp& op) {
+  note_variable(in, f, op.arg);
+  PyRef value = f.pop();
+  PyObject* cell = f.locals[size_t(op.arg)].get();
+  checked(PyCell_Set(cell, value.get()));
+  if (in.recorder && in.recorder->is_outside(cell))
+    in.recorder->write(Write::Kind::set_cell, cell, nullptr, value.get());
+  return Outcome::next;
+}
+Outcome do_delete_deref(Interpreter& in, Frame& f, const MicroOp& op) {
+  note_variable(in, f, op.arg);
+  PyObject* cell = f.locals[size_t(op.arg)].get();
+  if (in.recorder && in.recorder->is_outside(cell)) return in.breaks("`del` of a variable of an outer function");
+  checked(PyCell_Set(cell, nullptr));
+  return Outcome::next;
+}
+
+Outcome do_pop_top(Interpreter&, Frame& f, const MicroOp&) {
+  f.pop();
+  return Outcome::next;
+}
+Outcome do_push_null(Interpreter&, Frame& f, const MicroOp&) {
+  f.push({});
+  return Outcome::next;
+}
+Outcome do_copy(Interpreter&, Frame& f, const MicroOp& op) {
+  f.push(PyRef(f.top(size_t(op.arg))));
+  return Outcome::next;
+}
+Outcome do_swap(Interpreter&, Frame& f, const MicroOp& op) {
+  std::swap(f.top(1), f.top(size_t(op.arg)));
+  return Outcome::next;
+}
+
+Outcome do_unary(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* a = f.top().get();
+  if (op.arg == '!') {
+    int t = in.truth(a);
+    if (t < 0) return t == -1 ? Outcome::raised : Outcome::breaks;
+    return in.give(f, 1, Py_NewRef(t ? Py_False : Py_True));
+  }
+  if (in.recorder && is_plain(Py_TYPE(a))) return in.give_recorded(f, 1, unary_of(op.arg, a), "operator");
+  if (in.recorder && !is_atom(a)) return in.breaks(std::string("an operator of a ") + Py_TYPE(a)->tp_name);
+  return in.give(f, 1, unary_of(op.arg, a));
+}
+
+Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject *a = f.top(2).get(), *b = f.top().get();
+  if (!in.recorder) return in.give(f, 2, binary_of(op.arg, a, b));
+  bool in_place = op.arg >= NB_INPLACE_ADD;
+  bool tensors = is_plain(Py_TYPE(a)) || is_plain(Py_TYPE(b));
+  if (tensors && is_operand(a) && is_operand(b))
+    return in.give_recorded(f, 2, binary_of(op.arg, a, b), "operator");
+  if (is_atom(a) && is_atom(b)) return in.give(f, 2, binary_of(op.arg, a, b));
+  bool text = PyUnicode_CheckExact(a) && op.arg == NB_REMAINDER && is_data(b, false);
+  if (text) {
+    in.recorder->deep_contents(b);
+    return in.give(f, 2, binary_of(op.arg, a, b));
+  }
+  bool containers = (is_container(a) || is_atom(a)) && (is_container(b) || is_atom(b));
+  if (containers) {
+    if (in_place && in.recorder->is_outside(a) && !PyTuple_Check(a))
+      return in.breaks("an operator that writes to a container from outside", "call its method");
+    in.recorder->contents(a);
+    in.recorder->contents(b);
+    return in.give(f, 2, binary_of(op.arg, a, b));
+  }
+  PyObject* method = in_place ? nullptr : own_method(in, a, b, kMethods[op.arg]);
+  if (method) return call(in, f, {method, {a, b}, 2, nullptr, 2});
+  return in.breaks("an operator of " + kinds(a, b));
+}
+
+Outcome do_compare(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject *a = f.top(2).get(), *b = f.top().get();
+  auto compared = [&] { return PyObject_RichCompare(a, b, op.arg); };
+  if (!in.recorder || (is_atom(a) && is_atom(b))) return in.give(f, 2, compared());
+  bool tensors = is_plain(Py_TYPE(a)) || is_plain(Py_TYPE(b));
+  if (tensors && is_operand(a) && is_operand(b)) return in.give_recorded(f, 2, compared(), "comparison");
+  if ((is_data(a, false) || is_container(a)) && (is_data(b, false) || is_container(b)) && is_data(a, false) &&
+      is_data(b, false)) {
+    in.recorder->deep_contents(a);
+    in.recorder->deep_contents(b);
+    return in.give(f, 2, compared());
+  }
+  bool by_identity = !is_tensor(a) && !is_tensor(b) && (op.arg == Py_EQ || op.arg == Py_NE) && is_plain_key(a) &&
+                     is_plain_key(b);
+  if (by_identity) {
+    in.recorder->identity(a);
+    in.recorder->identity(b);
+    return in.give(f, 2, compared());
+  }
+  if (PyObject* method = own_method(in, a, b, kComparisons[op.arg]))
+    return call(in, f, {method, {a, b}, 2, nullptr, 2});
+  return in.breaks("a comparison of " + kinds(a, b));
+}
+
+Outcome do_is_op(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef b = f.pop(), a = f.pop();
+  bool same = a.get() == b.get();
+  if (in.recorder && !same) in.recorder->distinct(a.get(), b.get());
+  f.push(PyRef::share(same != bool(op.arg) ? Py_True : Py_False));
+  return Outcome::next;
+}
+
+Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject *item = f.top(2).get(), *all = f.top().get();
+  if (in.recorder) {
+    bool keyed = PyDict_CheckExact(all) || PyAnySet_CheckExact(all);
+    bool listed = (PyList_CheckExact(all) || PyTuple_CheckExact(all)) && is_data(all, false);
+    bool plain = is_atom(item) || (is_plain_key(item) && keyed) || (is_data(item, false) && PyTuple_Check(item));
+    if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
+    else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
+    if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
+    if (!is_atom(item)) in.recorder->identity(item);
+    in.recorder->deep_contents(item);
+    if (PyDict_CheckExact(all) && in.recorder->is_outside(all)) {
+      PyObject* value = PyDict_GetItemWithError(all, item);
+      in.recorder->dict_item(all, item, value);
+    } else {
+      in.recorder->contents(all);
+    }
+  }
+  int found = PySequence_Contains(all, item);
+  if (found < 0) return Outcome::raised;
+  return in.give(f, 2, Py_NewRef(bool(found) != bool(op.arg) ? Py_True : Py_False));
+}
+
+Outcome do_load_assertion_error(Interpreter& in, Frame& f, const MicroOp&) {
+  if (in.recorder) in.recorder->constant(PyExc_AssertionError);
+  f.push(PyRef::share(PyExc_AssertionError));
+  return Outcome::next;
+}
+Outcome do_load_attr(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* o = f.top().get();
+  if (in.recorder) return load_attribute(in, f, o, op.object, 1, false);
+  return in.give(f, 1, PyObject_GetAttr(o, op.object));
+}
+Outcome do_load_method(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef o = f.top();
+  if (in.recorder) return load_attribute(in, f, o.get(), op.object, 1, true);
+  PyObject* value = PyObject_GetAttr(o.get(), op.object);
+  if (!value) return Outcome::raised;
+  f.top() = {};
+  f.push(PyRef(value));
+  return Outcome::next;
+}
+Outcome do_store_attr(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject *o = f.top().get(), *value = f.top(2).get();
+  if (in.recorder) return store_attribute(in, f, o, op.object, value, 2);
+  if (PyObject_SetAttr(o, op.object, value) < 0) return Outcome::raised;
+  f.drop(2);
+  return Outcome::next;
+}
+Outcome do_delete_attr(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* o = f.top().get();
+  if (in.recorder && in.recorder->is_outside(o)) return in.breaks("`del` of an attribute from outside");
+  if (PyObject_SetAttr(o, op.object, nullptr) < 0) return Outcome::raised;
+  f.drop(1);
+  return Outcome::next;
+}
+
+Outcome do_import_name(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject *level = f.top(2).get(), *names = f.top().get();
+  PyObject* made = PyImport_ImportModuleLevelObject(op.object, f.globals.get(), Py_None, names,
+                                                    int(PyLong_AsLong(level)));
+  if (made && in.recorder) in.recorder->constant(made);
+  return in.give(f, 2, made);
+}
+Outcome do_import_from(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyObject* module = f.top().get();
+  PyObject* value = PyObject_GetAttr(module, op.object);
+  if (!value) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_ImportError, "cannot import name %R from %R", op.object, module);
+    return Outcome::raised;
+  }
+  if (in.recorder) in.recorder->attribute(module, op.object, value);
+  f.push(PyRef(value));
+  return Outcome::next;
+}
+
+}  // namespace facula::bind::capture

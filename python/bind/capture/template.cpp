@@ -1,0 +1,351 @@
+#include <cstring>
+
+#include "../types.h"
+#include "segment.h"
+
+namespace facula::bind::capture {
+
+using Kind = Template::Instruction::Kind;
+
+namespace {
+
+// Objects that a later call may share: they are the same for the process, or guards have made them constant.
+bool is_shared(PyObject* o) {
+  if (PyType_Check(o) || PyModule_Check(o) || PyCode_Check(o)) return true;
+  PyTypeObject* t = Py_TYPE(o);
+  if (t == &PyMethodDescr_Type || t == &PyWrapperDescr_Type || t == &PyClassMethodDescr_Type || t == &PyGetSetDescr_Type)
+    return true;
+  if (PyCFunction_Check(o)) return !PyCFunction_GET_SELF(o) || PyModule_Check(PyCFunction_GET_SELF(o));
+  return std::strstr(t->tp_name, "Overridable") != nullptr;
+}
+
+// Iterators and containers of C whose __reduce__ tells everything.
+bool is_reducible(PyTypeObject* t) {
+  for (const char* n : {"list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "reversed",
+                        "list_reverseiterator", "collections.OrderedDict", "collections.defaultdict",
+                        "collections.deque", "functools.partial", "str_ascii_iterator"})
+    if (!std::strcmp(t->tp_name, n)) return true;
+  return false;
+}
+
+PyObject* rebuilt(PyObject* reduced) {
+  Py_ssize_t n = PyTuple_GET_SIZE(reduced);
+  PyRef made = checked(PyObject_CallObject(PyTuple_GET_ITEM(reduced, 0), PyTuple_GET_ITEM(reduced, 1)));
+  PyObject* state = n > 2 ? PyTuple_GET_ITEM(reduced, 2) : Py_None;
+  if (state != Py_None) checked(PyObject_CallMethod(made.get(), "__setstate__", "O", state));
+  PyObject* pairs = n > 4 ? PyTuple_GET_ITEM(reduced, 4) : Py_None;
+  for (Py_ssize_t k = 0; pairs != Py_None && k < PyTuple_GET_SIZE(pairs); ++k) {
+    PyObject* pair = PyTuple_GET_ITEM(pairs, k);
+    checked(PyObject_SetItem(made.get(), PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)));
+  }
+  return made.detach();
+}
+
+}  // namespace
+
+// ---- building
+
+int TemplateBuilder::add(Template::Instruction i) {
+  bool fills = i.kind >= Kind::fill_list;
+  if (!fills) i.out = made.size++;
+  int out = i.out;
+  made.instructions.push_back(std::move(i));
+  return out;
+}
+int TemplateBuilder::fill(Kind kind, int out, std::vector<int> operands) {
+  return add({kind, out, {}, 0, std::move(operands)});
+}
+int TemplateBuilder::fail(PyObject* o) {
+  if (reason.empty()) reason = std::string("a ") + Py_TYPE(o)->tp_name + " cannot be made again";
+  return -1;
+}
+
+int TemplateBuilder::root(Py_ssize_t slot, PyObject* o) {
+  if (!o) return -1;
+  auto& list = recorder_.list;
+  for (size_t k = 0; k < list.sources.size(); ++k)
+    if (list.sources[k].kind == Source::Kind::root && list.sources[k].index == slot)
+      return add({Kind::source, -1, {}, int64_t(k)});
+  int64_t id = int64_t(list.sources.size());
+  list.sources.push_back({Source::Kind::root, kNoSource, {}, slot});
+  list.guards.push_back({Guard::Kind::load, int(id), {}, 0, 0});
+  return add({Kind::source, -1, {}, id});
+}
+
+int TemplateBuilder::fresh_of(PyObject* o) {
+  auto [it, is_new] = fresh_.try_emplace(o, int(fresh.size()));
+  if (is_new) fresh.push_back(PyRef::share(o));
+  return it->second;
+}
+
+int TemplateBuilder::value(PyObject* o) {
+  if (!o || failed()) return -1;
+  if (auto it = known_.find(o); it != known_.end()) return it->second;
+  SourceId s = recorder_.source_of(o);
+  if (s != kNoSource) return known_[o] = add({Kind::source, -1, {}, s});
+  if (is_atom(o) || is_shared(o)) return known_[o] = add({Kind::constant, -1, PyRef::share(o)});
+  if (is_tensor(o)) {
+    if (auto it = results_.find(o); it != results_.end()) return known_[o] = add({Kind::result, -1, {}, it->second});
+    if (!is_plain(Py_TYPE(o)) || tensor_of(o).requires_grad()) return fail(o);
+    return known_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
+  }
+  if (++depth_ > 500) return fail(o);
+  int out = is_container(o) ? container(o) : other(o);
+  --depth_;
+  return out;
+}
+
+std::vector<int> TemplateBuilder::items(PyObject* o) {
+  std::vector<int> all;
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k) all.push_back(value(PySequence_Fast_GET_ITEM(o, k)));
+  return all;
+}
+
+int TemplateBuilder::container(PyObject* o) {
+  if (PyTuple_Check(o)) {
+    auto all = items(o);
+    return known_[o] = add({Kind::tuple, -1, {}, 0, std::move(all)});
+  }
+  if (PyFrozenSet_Check(o)) return fail(o);
+  Kind kind = PyList_Check(o) ? Kind::list : PyDict_Check(o) ? Kind::dict : Kind::set;
+  int out = known_[o] = add({kind, -1, {}, 0});
+  if (PyList_Check(o)) return fill(Kind::fill_list, out, items(o));
+  std::vector<int> all;
+  if (PyAnySet_Check(o)) {
+    PyRef list = checked(PySequence_List(o));
+    return fill(Kind::fill_set, out, items(list.get()));
+  }
+  PyObject *key, *item;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(o, &at, &key, &item)) {
+    all.push_back(value(key));
+    all.push_back(value(item));
+  }
+  return fill(Kind::fill_dict, out, std::move(all));
+}
+
+int TemplateBuilder::other(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  if (PyCell_Check(o)) {
+    int out = known_[o] = add({Kind::cell, -1, {}, 0});
+    return fill(Kind::fill_cell, out, {value(PyCell_GET(o))});
+  }
+  if (PyFunction_Check(o)) return function(o);
+  if (PyMethod_Check(o)) {
+    std::vector<int> parts{value(PyMethod_GET_FUNCTION(o)), value(PyMethod_GET_SELF(o))};
+    return known_[o] = add({Kind::method, -1, {}, 0, std::move(parts)});
+  }
+  if (PyCFunction_Check(o)) {
+    int self = value(PyCFunction_GET_SELF(o));
+    PyRef name = checked(PyUnicode_FromString(reinterpret_cast<PyCFunctionObject*>(o)->m_ml->ml_name));
+    return known_[o] = add({Kind::bound, -1, name, 0, {self}});
+  }
+  if (PySlice_Check(o)) {
+    auto* s = reinterpret_cast<PySliceObject*>(o);
+    std::vector<int> parts{value(s->start), value(s->stop), value(s->step)};
+    return known_[o] = add({Kind::slice, -1, {}, 0, std::move(parts)});
+  }
+  if (is_generator(o)) return generator(o);
+  if (PyTuple_Check(o) && t->tp_basicsize == PyTuple_Type.tp_basicsize) {
+    auto all = items(o);
+    return known_[o] = add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
+  }
+  if (is_reducible(t)) return reduced(o);
+  if (PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(o)) return instance(o);
+  return fail(o);
+}
+
+int TemplateBuilder::function(PyObject* o) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(o);
+  if (f->func_dict && PyDict_GET_SIZE(f->func_dict)) return fail(o);
+  recorder_.constant(f->func_code);
+  auto cells = f->func_closure ? items(f->func_closure) : std::vector<int>();
+  std::vector<int> parts{value(f->func_defaults), value(f->func_kwdefaults)};
+  parts.insert(parts.end(), cells.begin(), cells.end());
+  PyRef kept = checked(PyTuple_Pack(4, f->func_code, f->func_globals, f->func_qualname,
+                                    f->func_annotations ? f->func_annotations : Py_None));
+  return known_[o] = add({Kind::function, -1, kept, 0, std::move(parts)});
+}
+
+int TemplateBuilder::instance(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  // Instances of classes of Python whose only state is their dict.
+  bool plain = t->tp_base && t->tp_dictoffset != 0 && t->tp_itemsize == 0;
+  for (PyTypeObject* b = t; plain && b; b = b->tp_base) {
+    if (b == &PyBaseObject_Type) break;
+    plain = PyType_HasFeature(b, Py_TPFLAGS_HEAPTYPE) && !(PyDict_GetItemString(b->tp_dict, "__slots__") && b->tp_basicsize != b->tp_base->tp_basicsize);
+    if (b->tp_new != t->tp_new && b->tp_new != PyBaseObject_Type.tp_new) plain = plain && is_module(o);
+  }
+  PyObject** dict = _PyObject_GetDictPtr(o);
+  bool made_by_object = t->tp_new == PyBaseObject_Type.tp_new || is_module(o);
+  if (!plain || !made_by_object || !dict) return fail(o);
+  int out = known_[o] = add({Kind::instance, -1, PyRef::share(reinterpret_cast<PyObject*>(t))});
+  std::vector<int> all;
+  PyObject *key, *item;
+  Py_ssize_t at = 0;
+  PyRef held = *dict ? checked(PyDict_Copy(*dict)) : PyRef();
+  while (held && PyDict_Next(held.get(), &at, &key, &item)) {
+    all.push_back(value(key));
+    all.push_back(value(item));
+  }
+  return fill(Kind::fill_instance, out, std::move(all));
+}
+
+int TemplateBuilder::reduced(PyObject* o) {
+  PyRef parts(PyObject_CallMethod(o, "__reduce__", nullptr));
+  if (!parts || !PyTuple_Check(parts.get())) {
+    PyErr_Clear();
+    return fail(o);
+  }
+  PyRef copy = checked(PyList_New(0));
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(parts.get()); ++k) {
+    PyRef part = PyRef::share(PyTuple_GET_ITEM(parts.get(), k));
+    if (k >= 3 && part.get() != Py_None) {
+      PyRef list = checked(PySequence_List(part.get()));
+      part = checked(PyList_AsTuple(list.get()));
+    }
+    checked(PyList_Append(copy.get(), part.get()));
+  }
+  PyRef tuple = checked(PyList_AsTuple(copy.get()));
+  int inner = value(tuple.get());
+  if (failed()) return -1;
+  made.instructions.back().object = tuple;  // keeps temporary objects, whose addresses are known, alive
+  return known_[o] = add({Kind::reduced, -1, {}, 0, {inner}});
+}
+
+int TemplateBuilder::generator(PyObject* o) {
+  GeneratorObject* g = generator_of(o);
+  if (!g->frame) return known_[o] = add({Kind::running_generator, -1, PyRef::share(g->name), g->running});
+  Frame& f = **g->frame;
+  auto layout = std::make_unique<Frame>();
+  layout->code = f.code;
+  layout->ip = f.ip;
+  layout->last = f.last;
+  layout->role = f.role;
+  std::vector<int> parts{value(f.function.get())};
+  for (auto* list : {&f.locals, &f.stack})
+    for (auto& s : *list) parts.push_back(value(s.get()));
+  made.layouts.push_back(std::move(layout));
+  return known_[o] = add({Kind::generator, -1, {}, g->started, std::move(parts), made.layouts.back().get()});
+}
+
+// ---- making
+
+namespace {
+
+struct Maker {
+  const std::vector<PyRef>&sources, &results, &fresh;
+  std::vector<PyRef> values;
+
+  PyRef at(int k) const { return k < 0 ? PyRef() : values[size_t(k)]; }
+  PyObject* borrowed(int k) const { return k < 0 ? nullptr : values[size_t(k)].get(); }
+
+  PyRef tuple(const std::vector<int>& operands) const {
+    PyRef all = checked(PyTuple_New(Py_ssize_t(operands.size())));
+    for (size_t k = 0; k < operands.size(); ++k)
+      PyTuple_SET_ITEM(all.get(), Py_ssize_t(k), Py_XNewRef(borrowed(operands[k])));
+    return all;
+  }
+
+  PyRef function(const Template::Instruction& i) const {
+    PyObject* kept = i.object.get();
+    PyRef made = checked(PyFunction_New(PyTuple_GET_ITEM(kept, 0), PyTuple_GET_ITEM(kept, 1)));
+    auto* f = reinterpret_cast<PyFunctionObject*>(made.get());
+    f->func_defaults = Py_XNewRef(borrowed(i.operands[0]));
+    f->func_kwdefaults = Py_XNewRef(borrowed(i.operands[1]));
+    Py_SETREF(f->func_qualname, Py_NewRef(PyTuple_GET_ITEM(kept, 2)));
+    if (PyTuple_GET_ITEM(kept, 3) != Py_None) f->func_annotations = Py_NewRef(PyTuple_GET_ITEM(kept, 3));
+    if (i.operands.size() > 2)
+      f->func_closure = tuple(std::vector<int>(i.operands.begin() + 2, i.operands.end())).detach();
+    return made;
+  }
+
+  PyRef generator(const Template::Instruction& i) const {
+    auto f = std::make_unique<Frame>();
+    f->code = i.frame->code;
+    f->ip = i.frame->ip;
+    f->last = i.frame->last;
+    f->role = i.frame->role;
+    f->function = at(i.operands[0]);
+    f->globals = PyRef::share(PyFunction_GET_GLOBALS(f->function.get()));
+    f->builtins = PyRef::share(reinterpret_cast<PyFunctionObject*>(f->function.get())->func_builtins);
+    auto locals = size_t(f->code->locals);
+    for (size_t k = 1; k < i.operands.size(); ++k)
+      (k <= locals ? f->locals : f->stack).push_back(at(i.operands[k]));
+    PyRef made = make_generator(std::move(f));
+    generator_of(made.get())->started = i.number;
+    return made;
+  }
+
+  void fill(const Template::Instruction& i) {
+    PyObject* o = values[size_t(i.out)].get();
+    switch (i.kind) {
+      case Kind::fill_list:
+        for (int k : i.operands) checked(PyList_Append(o, borrowed(k)));
+        break;
+      case Kind::fill_set:
+        for (int k : i.operands) checked(PySet_Add(o, borrowed(k)));
+        break;
+      case Kind::fill_cell: checked(PyCell_Set(o, borrowed(i.operands[0]))); break;
+      case Kind::fill_dict:
+        for (size_t k = 0; k < i.operands.size(); k += 2)
+          checked(PyDict_SetItem(o, borrowed(i.operands[k]), borrowed(i.operands[k + 1])));
+        break;
+      default: {
+        PyRef dict = checked(PyObject_GenericGetDict(o, nullptr));
+        for (size_t k = 0; k < i.operands.size(); k += 2)
+          checked(PyDict_SetItem(dict.get(), borrowed(i.operands[k]), borrowed(i.operands[k + 1])));
+      }
+    }
+  }
+
+  PyRef make(const Template::Instruction& i) const {
+    switch (i.kind) {
+      case Kind::constant: return i.object;
+      case Kind::source: return sources[size_t(i.number)];
+      case Kind::result: return results[size_t(i.number)];
+      case Kind::fresh: return fresh[size_t(i.number)];
+      case Kind::list: return checked(PyList_New(0));
+      case Kind::dict: return checked(PyDict_New());
+      case Kind::set: return checked(PySet_New(nullptr));
+      case Kind::tuple: return tuple(i.operands);
+      case Kind::cell: return checked(PyCell_New(nullptr));
+      case Kind::slice: return checked(PySlice_New(borrowed(i.operands[0]), borrowed(i.operands[1]), borrowed(i.operands[2])));
+      case Kind::function: return function(i);
+      case Kind::method: return checked(PyMethod_New(borrowed(i.operands[0]), borrowed(i.operands[1])));
+      case Kind::bound: return checked(PyObject_GetAttr(borrowed(i.operands[0]), i.object.get()));
+      case Kind::instance: {
+        auto* type = reinterpret_cast<PyTypeObject*>(i.object.get());
+        PyRef none = checked(PyTuple_New(0));
+        PyRef made = checked(type->tp_new == PyBaseObject_Type.tp_new ? type->tp_alloc(type, 0)
+                                                                      : type->tp_new(type, none.get(), nullptr));
+        return made;
+      }
+      case Kind::named_tuple: {
+        auto* type = reinterpret_cast<PyTypeObject*>(i.object.get());
+        PyRef all = tuple(i.operands), args = checked(PyTuple_Pack(1, all.get()));
+        bool sequence = type->tp_new != PyTuple_Type.tp_new && !PyType_IsSubtype(type, &PyTuple_Type);
+        return checked(sequence ? PyObject_CallOneArg(i.object.get(), all.get())
+                                : PyTuple_Type.tp_new(type, args.get(), nullptr));
+      }
+      case Kind::reduced: return PyRef(rebuilt(borrowed(i.operands[0])));
+      case Kind::generator: return generator(i);
+      case Kind::running_generator: return make_generator_without_frame(i.object.get(), i.number);
+      default: return {};
+    }
+  }
+};
+
+}  // namespace
+
+std::vector<PyRef> Template::make(const std::vector<PyRef>& sources, const std::vector<PyRef>& results,
+                                  const std::vector<PyRef>& fresh) const {
+  Maker m{sources, results, fresh, std::vector<PyRef>(size_t(size))};
+  for (auto& i : instructions) {
+    if (i.kind >= Kind::fill_list) m.fill(i);
+    else m.values[size_t(i.out)] = m.make(i);
+  }
+  return std::move(m.values);
+}
+
+}  // namespace facula::bind::capture

@@ -1,0 +1,9 @@
+// distributed.cpp: groups of ranks (facula.distributed).
+#pragma once
+#include "python.h"
+
+namespace facula::bind {
+
+void add_distributed(PyObject* module);
+
+}  // namespace facula::bind

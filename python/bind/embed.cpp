@@ -1,0 +1,73 @@
+// c_program: traced programs as C99 (facula/embed/c_program.h).
+#include "facula/embed/c_program.h"
+
+#include "graph.h"
+#include "tensor.h"
+#include "types.h"
+
+namespace facula::bind {
+
+namespace {
+
+PyRef sequence(PyObject* o) { return checked(PySequence_Fast(o, "c_program expects lists of tuples")); }
+Py_ssize_t size(const PyRef& list) { return PySequence_Fast_GET_SIZE(list.get()); }
+PyObject* item(const PyRef& list, Py_ssize_t k) { return PySequence_Fast_GET_ITEM(list.get(), k); }
+
+std::vector<embed::Entry> entries_of(PyObject* list) {
+  PyRef all = sequence(list);
+  std::vector<embed::Entry> entries;
+  for (Py_ssize_t k = 0; k < size(all); ++k) {
+    const char* name;
+    PyObject *program, *arguments;
+    if (!PyArg_ParseTuple(item(all, k), "sOO", &name, &program, &arguments)) throw PythonError();
+    auto& entry = entries.emplace_back(embed::Entry{name, &traced_of(program), {}});
+    PyRef names = sequence(arguments);
+    for (Py_ssize_t i = 0; i < size(names); ++i) entry.arguments.emplace_back(text_of(item(names, i)));
+  }
+  return entries;
+}
+
+std::vector<std::pair<std::string, Tensor>> names_of(PyObject* list) {
+  PyRef all = sequence(list);
+  std::vector<std::pair<std::string, Tensor>> names;
+  for (Py_ssize_t k = 0; k < size(all); ++k) {
+    const char* name;
+    PyObject* tensor;
+    if (!PyArg_ParseTuple(item(all, k), "sO", &name, &tensor)) throw PythonError();
+    names.emplace_back(name, tensor_argument("c_program", "tensor", tensor));
+  }
+  return names;
+}
+
+PyObject* c_program(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* name;
+    PyObject *entries, *names;
+    if (!PyArg_ParseTuple(args, "sOO:c_program", &name, &entries, &names)) return nullptr;
+    auto all = entries_of(entries);
+    auto weights = names_of(names);
+    auto program = embed::c_program(name, all, weights);
+    PyRef files = checked(PyList_New(0)), functions = checked(PyList_New(0));
+    for (auto& f : program.files) {
+      PyRef file = checked(Py_BuildValue("(ss#)", f.name.c_str(), f.text.data(), Py_ssize_t(f.text.size())));
+      checked(PyList_Append(files.get(), file.get()));
+    }
+    for (auto& f : program.functions) {
+      PyRef text(unicode(f));
+      checked(PyList_Append(functions.get(), text.get()));
+    }
+    return Py_BuildValue("(OOLLL)", files.get(), functions.get(), (long long)program.arena,
+                         (long long)program.constant, (long long)program.writable);
+  });
+}
+
+PyMethodDef functions[] = {
+    {"c_program", c_program, METH_VARARGS,
+     "c_program(name, [(entry, Program, argument names)], [(name, tensor)]) -> (files, functions, arena, constant, writable)"},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_embed(PyObject* module) { add_functions(module, functions); }
+
+}  // namespace facula::bind

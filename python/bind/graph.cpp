@@ -1,0 +1,215 @@
+// Graphs of programs as plain Python values, for fx (facula/fx/_bridge.py), and traces whose sizes are chosen one by one.
+//   a reference to a value    ("value", 3), or ("tensor", 3) for an argument that cannot be a number
+//   a size                    4, or a tuple: ("symbol", "s0"), ("add", a, b), ("mul", a, b), ("floordiv", a, b), ("mod", a, b),
+//                             ("min", a, b), ("max", a, b)
+#include "graph.h"
+#include "call_arguments.h"
+#include "facula/graph/function.h"
+#include "facula/io/program.h"
+#include "facula/run/traced.h"
+#include "facula/sym/run_time.h"
+
+namespace facula::bind {
+
+namespace {
+
+PyRef size_tree(SymInt s) {
+  if (!s.is_symbolic()) return checked(PyLong_FromLongLong(s.concrete()));
+  auto* n = s.node();
+  const char* kind = "";
+  switch (n->kind) {
+    case sym::Kind::constant: return checked(PyLong_FromLongLong(n->value));
+    case sym::Kind::symbol: return checked(Py_BuildValue("(ss)", "symbol", n->name.c_str()));
+    case sym::Kind::add: kind = "add"; break;
+    case sym::Kind::mul: kind = "mul"; break;
+    case sym::Kind::floordiv: kind = "floordiv"; break;
+    case sym::Kind::mod: kind = "mod"; break;
+    case sym::Kind::min: kind = "min"; break;
+    case sym::Kind::max: kind = "max"; break;
+  }
+  auto operand = [](const sym::Node* x) {
+    return x->kind == sym::Kind::constant ? SymInt(x->value) : SymInt::of(x);
+  };
+  PyRef a = size_tree(operand(n->a)), b = size_tree(operand(n->b));
+  return checked(Py_BuildValue("(sOO)", kind, a.get(), b.get()));
+}
+template <class Range, class F>
+PyRef list_of(const Range& items, F&& f) {
+  PyRef list = checked(PyList_New(0));
+  for (auto&& x : items) checked(PyList_Append(list.get(), f(x).get()));
+  return list;
+}
+PyRef sizes_list(SymSpan sizes) { return list_of(sizes, size_tree); }
+
+// `kind`: "value", or "tensor" for an argument that cannot be a number.
+PyRef reference(const graph::Value* v, const char* kind = "value") {
+  if (!v) return PyRef::share(Py_None);
+  return checked(Py_BuildValue("(si)", kind, v->id));
+}
+
+// (id, dtype, sizes, strides)
+PyRef facts_of(const graph::Value* v) {
+  auto& t = v->tensor;
+  PyRef dtype = checked(wrap(t.dtype())), sizes = sizes_list(t.sizes()), strides = sizes_list(t.strides());
+  return checked(Py_BuildValue("(iOOO)", v->id, dtype.get(), sizes.get(), strides.get()));
+}
+
+PyRef argument(const op::Parameter& p, const op::Value& v) {
+  using op::Tag;
+  switch (v.tag) {
+    case Tag::none: return PyRef::share(Py_None);
+    case Tag::tensor: return reference(v.tensor->traced, p.number ? "value" : "tensor");
+    case Tag::tensors:
+      return list_of(v.tensors(), [](TensorImpl* t) { return reference(t ? t->traced : nullptr, "tensor"); });
+    case Tag::integer: return p.list ? sizes_list(v.ints()) : size_tree(v.integer());
+    case Tag::ints: return sizes_list(v.ints());
+    default: return wrap_plain_argument(p, v);
+  }
+}
+
+// (operator, arguments, results, phase, checkpoint, values that the results are equal to or None)
+PyRef node(const graph::Node& n) {
+  PyRef args = checked(PyList_New(0));
+  auto values = n.args.values();
+  for (size_t k = 0; k < values.size(); ++k)
+    checked(PyList_Append(args.get(), argument(n.op->schema.parameters[k], values[k]).get()));
+  PyRef results = list_of(n.results, [](graph::Value* v) { return facts_of(v); });
+  PyRef same = PyRef::share(Py_None);
+  if (graph::function_of(*n.op)) {
+    int k = 0;
+    same = list_of(n.results, [&](graph::Value*) { return reference(graph::function_output(n, k++)); });
+  }
+  std::string name = n.op->schema.full_name();
+  return checked(Py_BuildValue("(sOOiiO)", name.c_str(), args.get(), results.get(), n.place.phase,
+                               n.place.checkpoint, same.get()));
+}
+
+PyRef symbol(SymInt s) {
+  auto* n = s.node();
+  return checked(Py_BuildValue("(sLLLO)", n->name.c_str(), static_cast<long long>(n->hint),
+                               static_cast<long long>(n->low), static_cast<long long>(n->high),
+                               sym::is_run_time(s) ? Py_True : Py_False));
+}
+PyRef guard(const sym::Guard& g) {
+  using Relation = sym::Guard::Relation;
+  const char* relation = g.relation == Relation::eq   ? "=="
+                         : g.relation == Relation::ne ? "!="
+                         : g.relation == Relation::lt ? "<"
+                                                      : ">=";
+  PyRef left = size_tree(g.left), right = size_tree(g.right);
+  return checked(Py_BuildValue("(OsO)", left.get(), relation, right.get()));
+}
+
+// (argument, leaf, contents before, whether the program relies on them, output, contents after)
+PyRef slot(const graph::Capture::Slot& s) {
+  PyRef leaf = checked(wrap(s.leaf)), before = checked(wrap(s.before)), after = checked(wrap(s.after));
+  return checked(Py_BuildValue("(iOOOiO)", s.argument, leaf.get(), before.get(),
+                               s.relied ? Py_True : Py_False, s.output, after.get()));
+}
+
+PyObject* program_graph(PyObject*, PyObject* o) {
+  return guarded([&]() -> PyObject* {
+    auto& traced = traced_of(o);
+    auto& g = traced.graph();
+    PyRef all = checked(PyDict_New());
+    auto put = [&](const char* key, const PyRef& x) {
+      checked(PyDict_SetItemString(all.get(), key, x.get()));
+    };
+    put("inputs", list_of(g.inputs, [](graph::Value* v) { return facts_of(v); }));
+    PyRef constants = checked(PyList_New(0));
+    for (auto& v : g.values()) {
+      if (!v->constant.defined()) continue;
+      PyRef facts = facts_of(v.get()), tensor = checked(wrap(v->constant));
+      PyRef number = PyRef::share(v->tensor.impl()->wrapped_number ? Py_True : Py_False);
+      checked(PyList_Append(constants.get(),
+                            checked(PyTuple_Pack(3, facts.get(), tensor.get(), number.get())).get()));
+    }
+    put("constants", constants);
+    put("nodes", list_of(g.nodes, [](auto& n) { return node(*n); }));
+    put("outputs", list_of(g.outputs, [](graph::Value* v) { return reference(v); }));
+    put("mutated",
+        list_of(g.mutated, [](auto& m) { return checked(Py_BuildValue("(ii)", m.first, m.second->id)); }));
+    PyRef symbols = checked(PyList_New(0));
+    for (int k = 0; k < g.shapes->symbol_count(); ++k)
+      checked(PyList_Append(symbols.get(), symbol(g.shapes->symbol(k)).get()));
+    put("symbols", symbols);
+    put("guards", list_of(g.shapes->guards(), guard));
+    put("results", checked(PyLong_FromSize_t(traced.capture().results)));
+    put("checks", checked(PyLong_FromSize_t(traced.checks().size())));
+    put("slots", list_of(traced.capture().slots, slot));
+    put("reads", checked(PyLong_FromSize_t(traced.capture().reads.size())));
+    put("differentiates", PyRef::share(traced.capture().differentiates ? Py_True : Py_False));
+    put("required",
+        list_of(traced.capture().required, [](bool r) { return PyRef::share(r ? Py_True : Py_False); }));
+    put("name", checked(unicode(traced.name())));
+    put("captured", checked(wrap_list(traced.captured())));
+    return all.detach();
+  });
+}
+
+// A size of an input: a number, or (name, value during the trace, least, most); equal names are one symbol.
+SymInt input_size(sym::Shapes& shapes, PyObject* o) {
+  if (PyLong_Check(o)) {
+    int64_t n = PyLong_AsLongLong(o);
+    if (PyErr_Occurred()) throw PythonError();
+    return n;
+  }
+  const char* name;
+  long long hint, low, high;
+  if (!PyArg_ParseTuple(o, "sLLL:trace_sizes", &name, &hint, &low, &high)) throw PythonError();
+  for (int k = 0; k < shapes.symbol_count(); ++k)
+    if (shapes.symbol(k).node()->name == name) return shapes.symbol(k);
+  return shapes.fresh(name, hint, low, high);
+}
+
+graph::InputSpec input_spec(sym::Shapes& shapes, const Tensor& t, PyObject* sizes) {
+  PyRef list = checked(PySequence_Fast(sizes, "trace_sizes expects a list of sizes for each tensor"));
+  value_check(PySequence_Fast_GET_SIZE(list.get()) == t.dim(), "trace_sizes")
+      << "expects " << t.dim() << " sizes of a tensor";
+  Dims dims;
+  for (int64_t d = 0; d < t.dim(); ++d)
+    dims.push_back(input_size(shapes, PySequence_Fast_GET_ITEM(list.get(), d)));
+  auto spec = graph::spec_with(t, std::move(dims));
+  spec.requires_grad = t.requires_grad();
+  return spec;
+}
+
+// trace_sizes(function, tensors, name, sizes) -> Program
+PyObject* trace_sizes(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *function, *list, *sizes;
+    const char* name;
+    if (!PyArg_ParseTuple(args, "OOsO:trace_sizes", &function, &list, &name, &sizes)) return nullptr;
+    auto tensors = tensor_list_argument("trace_sizes", "tensors", list);
+    PyRef by_tensor = checked(PySequence_Fast(sizes, "trace_sizes expects a list of lists of sizes"));
+    value_check(size_t(PySequence_Fast_GET_SIZE(by_tensor.get())) == tensors.size(), "trace_sizes")
+        << "expects the sizes of " << tensors.size() << " tensors";
+    auto shapes = std::make_shared<sym::Shapes>();
+    std::vector<graph::InputSpec> specs;
+    for (size_t k = 0; k < tensors.size(); ++k)
+      specs.push_back(
+          input_spec(*shapes, tensors[k], PySequence_Fast_GET_ITEM(by_tensor.get(), Py_ssize_t(k))));
+    auto call = [&](std::span<const Tensor> inputs) {
+      PyRef arguments = checked(wrap_list(inputs));
+      PyObject* results = PyObject_CallOneArg(function, arguments.get());
+      if (!results) throw_carried();
+      PyRef all(results);
+      return tensor_list_argument("trace_sizes", "results", results);
+    };
+    auto capture = graph::capture(std::move(shapes), specs, call, name);
+    return wrap_program(Program(std::make_shared<run::Traced>(std::move(capture), name)));
+  });
+}
+
+}  // namespace
+
+void add_graph(PyObject* module) {
+  static PyMethodDef functions[] = {
+      {"program_graph", program_graph, METH_O,
+       "program_graph(program) -> inputs, nodes, outputs, sizes and guards of its graph, as plain values"},
+      {"trace_sizes", trace_sizes, METH_VARARGS, "trace_sizes(function, tensors, name, sizes) -> Program"},
+      {nullptr, nullptr, 0, nullptr}};
+  add_functions(module, functions);
+}
+
+}  // namespace facula::bind

@@ -1,0 +1,174 @@
+"""How a capture treats calls of C functions and of functions of this package.
+
+The interpreter of ``compile`` enters functions of Python. A C function runs on the real objects, which later
+calls can repeat only if its result follows from what guards check. :func:`classify` answers once for each function.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import itertools
+import math
+import operator
+import types
+from typing import Any
+
+from .. import _C
+from . import polyfills
+
+# The values of C++'s `Policy` (python/bind/capture/interpreter.h).
+UNKNOWN, RECORDED, STRUCTURAL, VALUES, MODE, BREAKS, REPLACED, CONSTANT, INLINED = range(9)
+
+# Modules whose functions compute on tensors alone: they are called while operators are recorded.
+_OPERATOR_MODULES = frozenset(
+    """
+    facula facula.functional facula._composed facula._rearrange facula.nn.functional facula.nn._f
+    facula.fft facula.linalg facula.special facula.signal facula.masked facula._checks facula._queries facula._tensor
+    """.split()
+)
+# Methods and functions of tensors that read elements, share memory with others, or change a tensor's identity.
+_READS = frozenset(
+    """
+    item tolist numpy __bool__ __float__ __int__ __index__ __complex__ __array__ __repr__ __str__ __format__ __dlpack__
+    data_ptr storage untyped_storage __reduce_ex__ __setstate__ __deepcopy__ is_nonzero equal allclose
+    from_numpy frombuffer from_dlpack __hash__ __iter__ __contains__ cpu_data share_memory_ pin_memory
+    """.split()
+)
+_CHANGES = frozenset(
+    """
+    backward grad requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_ resize_as_
+    set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
+    is_leaf_ sparse_resize_ apply_ map_ is_inference
+    """.split()
+)
+
+_STRUCTURAL = [len, getattr, hasattr, setattr, next, iter, isinstance, issubclass, callable]
+_VALUES: dict[Any, Any] = {
+    any: polyfills.any_,
+    all: polyfills.all_,
+    sum: polyfills.sum_,
+    min: polyfills.min_,
+    max: polyfills.max_,
+    sorted: None,
+    abs: polyfills.abs_,
+    round: None,
+    divmod: None,
+    pow: polyfills.pow_,
+    hash: None,
+    repr: None,
+    format: None,
+    ord: None,
+    chr: None,
+    bin: None,
+    hex: None,
+}
+_TYPES: dict[Any, Any] = {
+    list: polyfills.list_,
+    tuple: polyfills.tuple_,
+    set: polyfills.set_,
+    frozenset: None,
+    dict: polyfills.dict_,
+    zip: polyfills.zip_,
+    enumerate: polyfills.enumerate_,
+    reversed: polyfills.reversed_,
+}
+_DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
+_MODE_NAMES = ("is_grad_enabled", "set_grad_enabled", "autocast_state", "set_autocast", "get_default_dtype",
+               "is_inference_mode_enabled", "is_anomaly_enabled", "promote_types", "can_cast", "finfo_of",
+               "iinfo_of", "vmap_level", "forward_level", "enter_autocast_region", "exit_autocast_region")  # fmt: skip
+
+
+@functools.cache
+def _table() -> dict[int, tuple[int, Any]]:
+    """Returns rules by the id of a function; the functions are immortal."""
+    from .. import compiler
+
+    rules: dict[int, tuple[int, Any]] = {}
+    for f in _STRUCTURAL:
+        rules[id(f)] = (STRUCTURAL, None)
+    for f, replacement in _VALUES.items():
+        rules[id(f)] = (VALUES, replacement)
+    for t, replacement in _TYPES.items():
+        rules[id(t)] = (STRUCTURAL, replacement)
+    for t in _DATA_TYPES:
+        rules[id(t)] = (VALUES, None)
+    for t, replacement in ((map, polyfills.map_), (filter, polyfills.filter_)):
+        rules[id(t)] = (REPLACED, replacement)
+    rules[id(functools.reduce)] = (REPLACED, polyfills.reduce_)
+    rules[id(print)] = (BREAKS, "a call of print")
+    for module in (math, operator):
+        for f in vars(module).values():
+            if isinstance(f, types.BuiltinFunctionType):
+                rules.setdefault(id(f), (VALUES, getattr(polyfills, f"operator_{f.__name__}", None)))
+    for name, f in vars(itertools).items():
+        if isinstance(f, type) and hasattr(polyfills, f"{name}_"):
+            rules[id(f)] = (REPLACED, getattr(polyfills, f"{name}_"))
+    for name in _MODE_NAMES:
+        if hasattr(_C, name):
+            rules[id(getattr(_C, name))] = (MODE, None)
+    for name in ("__enter__", "__exit__", "__init__"):
+        if name in vars(_C.GradMode):
+            rules[id(vars(_C.GradMode)[name])] = (MODE, None)
+    rules[id(_C.is_tracing)] = (CONSTANT, False)
+    for f in (compiler.is_compiling, compiler.is_dynamo_compiling):
+        rules[id(f)] = (CONSTANT, True)
+    return rules
+
+
+@functools.cache
+def _operators() -> frozenset[int]:
+    found = set()
+    for module in (_C.functions, _C.nn_functional, _C.fft, _C.linalg, _C.special, _C.ops):
+        for name, f in vars(module).items():
+            if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
+                found.add(id(f))
+    for name in ("tensor", "as_tensor", "asarray", "scalar_tensor"):
+        if hasattr(_C, name):
+            found.add(id(getattr(_C, name)))
+    return frozenset(found)
+
+
+def _by_name(name: str) -> tuple[int, Any]:
+    if name in _READS:
+        return BREAKS, f"`{name}` reads the elements of a tensor"
+    if name in _CHANGES:
+        return BREAKS, f"`{name}` of a tensor"
+    return RECORDED, None
+
+
+def classify(f: Any) -> tuple[int, Any]:
+    """Returns the policy of a callable, and its replacement, its constant, or the reason of the break."""
+    if id(f) in _table():
+        return _table()[id(f)]
+    if id(f) in _operators():
+        return RECORDED, None
+    kind = type(f)
+    name = getattr(f, "__name__", "")
+    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType):
+        if issubclass(f.__objclass__, _C.Tensor):
+            return _by_name(name)
+        if f.__objclass__ is _C.GradMode:
+            return MODE, None
+        return UNKNOWN, None
+    module = getattr(f, "__module__", None) or ""
+    if kind.__name__ == "Overridable":
+        if getattr(f, "__wrapped__", None) is None or module not in _OPERATOR_MODULES:
+            return INLINED, f.__wrapped__
+        return _by_name(name)
+    if isinstance(f, types.FunctionType):
+        if name == "graph_break" and module == "facula._dynamo":
+            return BREAKS, "graph_break()"
+        if "_dynamo_disable" in vars(f):
+            return BREAKS, vars(f)["_dynamo_disable"]
+        if module == "facula.compiler" or module.startswith("facula._dynamo"):
+            return UNKNOWN, None
+        return _by_name(name) if module in _OPERATOR_MODULES and not name.startswith("__") else (UNKNOWN, None)
+    if isinstance(f, type) and module == "facula._modes":
+        if f.__name__ in ("no_grad", "enable_grad", "set_grad_enabled"):
+            return MODE, None
+        return BREAKS, f"the mode {f.__name__}"
+    return UNKNOWN, None
+
+
+assert builtins.len is len

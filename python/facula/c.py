@@ -1,0 +1,106 @@
+"""Programs as C: a folder of freestanding C99 that runs and trains without Python or an operating system.
+
+:func:`compile` takes programs of :func:`facula.program.trace`. Their code needs ``<math.h>`` and
+``<stdint.h>``; intermediates are in one static arena, and the captured tensors (parameters, buffers, states
+of optimizers) are arrays: constants, or variables if a program writes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import _C
+from .program import Program
+
+__all__ = ["Report", "compile"]
+
+Tensor = _C.Tensor
+
+
+@dataclass(frozen=True)
+class Report:
+    """The size of a program in C, in bytes, and its functions."""
+
+    functions: tuple[str, ...]  #: prototypes, as the header declares them
+    arena: int  #: memory of intermediates, which all functions share
+    constant: int  #: captured tensors that no function writes; a linker puts them into flash memory
+    writable: int  #: captured tensors that a function writes
+
+    def __str__(self) -> str:
+        sizes = (
+            f"arena {self.arena:,} bytes, weights {self.constant:,} constant and {self.writable:,} writable"
+        )
+        return "\n".join([*self.functions, sizes])
+
+
+def compile(
+    programs: Program | Mapping[str, Program],
+    folder: str | os.PathLike[str],
+    *,
+    name: str = "model",
+    weights: Any = None,
+    arguments: Mapping[str, Iterable[str]] | None = None,
+) -> Report:
+    """Writes traced programs as C99 into a folder: ``NAME.h``, ``NAME.c``, ``NAME_functions.h`` and
+    ``NAME_weights.c``.
+
+    Each function of the header runs one program. It takes pointers to the program's arguments and results,
+    contiguous tensors in row-major order, and returns 0, 1 if an index was out of range, or 2 for an integer
+    division by zero. Functions of one folder share their weights, so that a training step changes what
+    inference computes. Compile the files with ``-ffp-contract=off -fno-strict-aliasing``; results then have
+    the same bits on every machine with IEEE arithmetic.
+
+    Args:
+        programs: a program, which becomes the function ``NAME_run``, or programs by names of functions.
+        folder: created if it does not exist. Files that exist are replaced when all are complete.
+        name: the prefix of all names in the code, an identifier.
+        weights: names for captured tensors: a module, or a mapping from names to tensors.
+        arguments: names of the arguments, by the names of functions.
+
+    Raises:
+        NotImplementedError: for an operator without C: sizes that depend on data, symbolic sizes, random
+            numbers, functions of users. The message names it.
+        ValueError: for names that are no identifiers, or captured tensors that share memory if one of
+            them is written.
+    """
+    entries = {"run": programs} if isinstance(programs, Program) else dict(programs)
+    if not entries:
+        raise ValueError("c.compile expects at least one program")
+    for entry, program in entries.items():
+        if not isinstance(program, Program):
+            raise TypeError(
+                "c.compile expects programs of facula.program.trace, "
+                f"but '{entry}' is a {type(program).__name__}"
+            )
+    named = arguments or {}
+    rows = [(entry, program._native, list(named.get(entry, ()))) for entry, program in entries.items()]
+    files, functions, arena, constant, writable = _C.c_program(name, rows, _names(weights))
+    _write(Path(folder), files)
+    return Report(tuple(functions), arena, constant, writable)
+
+
+def _names(weights: Any) -> list[tuple[str, Tensor]]:
+    if weights is None:
+        return []
+    if isinstance(weights, Mapping):
+        return list(weights.items())
+    return [*weights.named_parameters(), *weights.named_buffers()]
+
+
+def _write(folder: Path, files: list[tuple[str, str]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    complete = []
+    try:
+        for name, text in files:
+            beside = folder / f".{name}.{os.getpid()}"
+            complete.append((beside, folder / name))
+            beside.write_text(text)
+        for beside, path in complete:
+            os.replace(beside, path)
+    finally:
+        for beside, _ in complete:
+            beside.unlink(missing_ok=True)

@@ -1,0 +1,397 @@
+"""The agent of a node: it meets the agents of other nodes, starts the processes of this one with their
+places in the environment, watches them, and starts all again after a failure.
+
+The agents share a store. A round is one attempt to run all processes: the agents that take part register, the
+first one closes the round, and every one derives all ranks from the numbers of processes per node. A failure
+is written to the store before any process is ended, so that the other agents end theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from ._stores import DistNetworkError, DistStoreError, PrefixStore, TCPStore
+
+__all__ = ["Agent", "ChildFailedError", "LaunchConfig", "ProcessFailure"]
+
+GRACE = 2.0  # seconds between SIGTERM and SIGKILL
+
+
+@dataclass
+class LaunchConfig:
+    """How to start the processes of this node. See the options of ``facula.distributed.run``."""
+
+    min_nodes: int = 1
+    max_nodes: int = 1
+    nproc_per_node: int = 1
+    run_id: str = "none"
+    role: str = "default"
+    rdzv_endpoint: str = ""
+    rdzv_backend: str = "static"
+    rdzv_configs: dict[str, Any] = field(default_factory=dict)
+    rdzv_timeout: int = -1
+    max_restarts: int = 0
+    monitor_interval: float = 0.1
+    start_method: str = "spawn"
+    log_dir: str | None = None
+    redirects: str = "0"
+    tee: str = "0"
+    local_addr: str | None = None
+    local_ranks_filter: set[int] | None = None
+    node_rank: int = 0
+    log_line_prefix_template: str | None = None
+    logs_specs: Any = None
+    metrics_cfg: dict[str, str] = field(default_factory=dict)
+    event_log_handler: str = "null"
+    numa_options: Any = None
+    signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    duplicate_stdout_filters: Any = None
+    duplicate_stderr_filters: Any = None
+
+
+@dataclass
+class ProcessFailure:
+    """A process that ended with an error."""
+
+    local_rank: int
+    rank: int
+    pid: int
+    exitcode: int
+    error_file: str
+    message: str
+    host: str
+    time: str
+
+    def __str__(self) -> str:
+        cause = self.message
+        if self.exitcode < 0:
+            cause = f"Signal {-self.exitcode} ({signal.Signals(-self.exitcode).name})"
+        lines = [
+            f"  time      : {self.time}",
+            f"  host      : {self.host}",
+            f"  rank      : {self.rank} (local_rank: {self.local_rank})",
+            f"  exitcode  : {self.exitcode} (pid: {self.pid})",
+            f"  traceback : {cause}",
+        ]
+        return "\n".join(lines)
+
+
+class ChildFailedError(Exception):
+    """A process of the job failed and no restart is left. ``failures`` has the root cause first."""
+
+    def __init__(self, name: str, failures: list[ProcessFailure]) -> None:
+        self.name, self.failures = name, failures
+        super().__init__(self._text())
+
+    def get_first_failure(self) -> tuple[int, ProcessFailure]:
+        return self.failures[0].rank, self.failures[0]
+
+    def _text(self) -> str:
+        root, *others = self.failures
+        line, thin = "=" * 60, "-" * 60
+        rest = "\n".join(f"[{k}]:\n{f}" for k, f in enumerate(others, 1)) or "  <NO_OTHER_FAILURES>"
+        return (
+            f"\n{line}\n{self.name} FAILED\n{thin}\nFailures:\n{rest}\n{thin}\n"
+            f"Root Cause (first observed failure):\n[0]:\n{root}\n{line}"
+        )
+
+
+@dataclass
+class _Round:
+    number: int
+    node: int
+    counts: list[int]  # of processes of each node
+    master: str
+    port: int
+
+    @property
+    def world_size(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def first_rank(self) -> int:
+        return sum(self.counts[: self.node])
+
+
+class _Child:
+    def __init__(self, process: subprocess.Popen, local_rank: int, rank: int, error_file: str) -> None:
+        self.process, self.local_rank, self.rank, self.error_file = process, local_rank, rank, error_file
+        self.copies: list[threading.Thread] = []
+        self.ended: float | None = None
+
+
+def std_of(text: str, local_rank: int) -> int:
+    """Returns the streams of a process (0 none, 1 stdout, 2 stderr, 3 both) in "3" or "0:1,1:2"."""
+    if ":" not in text:
+        return int(text)
+    pairs = (part.split(":") for part in text.split(","))
+    return {int(k): int(v) for k, v in pairs}.get(local_rank, 0)
+
+
+def _host_of(endpoint: str, default: int) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":") if ":" in endpoint else (endpoint, "", "")
+    return (host or "localhost").strip("[]"), int(port or default)
+
+
+def _addresses_here() -> set[str]:
+    found = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
+    with contextlib.suppress(OSError):
+        found |= {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None)}
+    return {str(f) for f in found}
+
+
+class Agent:
+    def __init__(
+        self, config: LaunchConfig, command: list[str], environment: dict[str, str] | None = None
+    ) -> None:
+        self.config, self.command = config, command
+        self.environment = environment if environment is not None else dict(os.environ)
+        self.children: list[_Child] = []
+        self.signal: int | None = None
+        self._own_logs = config.log_dir is None
+        self._logs = config.log_dir or tempfile.mkdtemp(prefix="facula_run_")
+        self.failures: list[ProcessFailure] = []
+
+    # ---- meeting
+
+    def _connect(self) -> None:
+        c = self.config
+        seconds = c.rdzv_timeout if c.rdzv_timeout > 0 else float(c.rdzv_configs.get("timeout", 900))
+        limit = timedelta(seconds=seconds)
+        host, port = _host_of(c.rdzv_endpoint, 29500 if c.rdzv_backend == "static" else 29400)
+        asked = c.rdzv_configs.get("is_host")
+        if c.rdzv_backend == "static":
+            serves = c.node_rank == 0
+        elif asked is not None:
+            serves = str(asked).lower() in ("1", "true", "yes")
+        else:
+            serves = host in _addresses_here()
+        host = "127.0.0.1" if host == "localhost" and c.max_nodes == 1 else host
+        if serves:
+            try:
+                self.store = TCPStore(host, port, None, True, limit, wait_for_workers=False)
+            except DistNetworkError:
+                if c.rdzv_backend == "static" or port == 0:
+                    raise
+                serves = False  # another agent of this host serves it
+        if not serves:
+            self.store = TCPStore(host, port, None, False, limit)
+        self.host, self.port = host, self.store.port
+        self.shared = PrefixStore(f"rendezvous/{c.run_id}", self.store)
+        self.shared.set_timeout(limit)
+
+    def _meet(self, number: int) -> _Round:
+        """Takes part in a round: returns the place of this node."""
+        c, s = self.config, PrefixStore(str(number), self.shared)
+        s.set_timeout(self.shared.timeout)
+        node = c.node_rank if c.rdzv_backend == "static" else s.add("joined", 1) - 1
+        s.set(f"node/{node}", json.dumps([c.nproc_per_node, c.local_addr or socket.gethostname()]))
+        if c.rdzv_backend == "static" or c.min_nodes == c.max_nodes:
+            nodes = c.max_nodes
+        elif node == 0:
+            s.wait([f"node/{c.min_nodes - 1}"])
+            end = time.monotonic() + float(c.rdzv_configs.get("last_call_timeout", 30))
+            while s.add("joined", 0) < c.max_nodes and time.monotonic() < end:
+                time.sleep(0.05)
+            nodes = min(s.add("joined", 0), c.max_nodes)
+            s.set("nodes", str(nodes))
+        else:
+            nodes = int(s.get("nodes"))
+        if node >= nodes:
+            raise RuntimeError(
+                f"torchrun: the round has {nodes} nodes already; this one would be number {node + 1}"
+            )
+        facts = [json.loads(s.get(f"node/{k}")) for k in range(nodes)]
+        return _Round(number, node, [f[0] for f in facts], self.host, self.port)
+
+    # ---- processes
+
+    def _environment_of(self, place: _Round, local_rank: int, error_file: str) -> dict[str, str]:
+        c, rank = self.config, place.first_rank + local_rank
+        names: dict[str, Any] = {
+            "RANK": rank,
+            "LOCAL_RANK": local_rank,
+            "GROUP_RANK": place.node,
+            "ROLE_RANK": rank,
+            "ROLE_NAME": c.role,
+            "WORLD_SIZE": place.world_size,
+            "LOCAL_WORLD_SIZE": c.nproc_per_node,
+            "GROUP_WORLD_SIZE": len(place.counts),
+            "ROLE_WORLD_SIZE": place.world_size,
+            "MASTER_ADDR": place.master,
+            "MASTER_PORT": place.port,
+            "TORCHELASTIC_RESTART_COUNT": place.number,
+            "TORCHELASTIC_MAX_RESTARTS": c.max_restarts,
+            "TORCHELASTIC_RUN_ID": c.run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_ERROR_FILE": error_file,
+        }
+        if c.nproc_per_node > 1 and "OMP_NUM_THREADS" not in self.environment:
+            names["OMP_NUM_THREADS"] = max(1, (os.cpu_count() or 1) // c.nproc_per_node)
+        return {**self.environment, **{k: str(v) for k, v in names.items()}}
+
+    def _start(self, place: _Round) -> None:
+        c = self.config
+        self.children = []
+        for local_rank in range(c.nproc_per_node):
+            attempt = f"attempt_{place.number}"
+            folder = os.path.join(self._logs, c.run_id.replace("/", "_"), attempt, str(local_rank))
+            os.makedirs(folder, exist_ok=True)
+            error_file = os.path.join(folder, "error.json")
+            into, tee = std_of(c.redirects, local_rank), std_of(c.tee, local_rank)
+            pipes: list[tuple[str, Any]] = []
+            streams: dict[str, Any] = {}
+            for bit, name in ((1, "stdout"), (2, "stderr")):
+                path = os.path.join(folder, f"{name}.log")
+                if tee & bit:
+                    streams[name] = subprocess.PIPE
+                    pipes.append((name, path))
+                elif into & bit:
+                    streams[name] = open(path, "wb")  # noqa: SIM115
+            environment = self._environment_of(place, local_rank, error_file)
+            process = subprocess.Popen(self.command, env=environment, **streams)
+            for stream in streams.values():
+                if stream is not subprocess.PIPE:
+                    stream.close()
+            child = _Child(process, local_rank, place.first_rank + local_rank, error_file)
+            for name, path in pipes:
+                copy = threading.Thread(target=self._copy, args=(child, name, path), daemon=True)
+                copy.start()
+                child.copies.append(copy)
+            self.children.append(child)
+
+    def _copy(self, child: _Child, name: str, path: str) -> None:
+        """Writes a stream of a process to its file, and to that of this process with a prefix."""
+        shown = self.config.local_ranks_filter is None or child.local_rank in self.config.local_ranks_filter
+        ours = sys.stdout if name == "stdout" else sys.stderr
+        with open(path, "wb") as file:
+            for line in getattr(child.process, name):
+                file.write(line)
+                file.flush()
+                if shown:
+                    ours.write(f"[{self.config.role}{child.rank}]:{line.decode(errors='replace')}")
+                    ours.flush()
+
+    def _stop(self, how: int = signal.SIGTERM) -> None:
+        """Ends all processes: by the signal, and after a while by SIGKILL."""
+        for child in self.children:
+            if child.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.process.send_signal(how)
+                    child.process.send_signal(signal.SIGCONT)
+        end = time.monotonic() + GRACE
+        for child in self.children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.0, end - time.monotonic()))
+            if child.process.poll() is None:
+                child.process.kill()
+                child.process.wait()
+        for child in self.children:
+            for copy in child.copies:
+                copy.join(1)
+
+    def _failure_of(self, child: _Child) -> ProcessFailure:
+        message = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+        if os.path.exists(child.error_file):
+            with contextlib.suppress(ValueError, OSError, KeyError, TypeError):
+                with open(child.error_file) as file:
+                    told = json.load(file)["message"]
+                message = told if isinstance(told, str) else told["extraInfo"]["py_callstack"]
+        now = datetime.now().strftime("%Y-%m-%d_%H:%M:%S")
+        code = int(child.process.returncode)
+        host = socket.gethostname()
+        pid = child.process.pid
+        return ProcessFailure(child.local_rank, child.rank, pid, code, child.error_file, message, host, now)
+
+    # ---- the job
+
+    def _watch(self, place: _Round) -> bool:
+        """Returns True when all processes have succeeded, False when one of any node has failed."""
+        s = PrefixStore(str(place.number), self.shared)
+        checked = time.monotonic()
+        while True:
+            if self.signal is not None:
+                return False
+            codes = [c.process.poll() for c in self.children]
+            if any(code for code in codes):
+                s.set("failed", str(place.node))
+                time.sleep(0.05)  # processes that die of the same cause are counted as well
+                failed = [c for c in self.children if c.process.poll()]
+                self.failures = [self._failure_of(c) for c in failed]
+                return False
+            if all(code == 0 for code in codes):
+                return True
+            if len(place.counts) > 1 and time.monotonic() - checked > min(
+                0.2, self.config.monitor_interval * 2
+            ):
+                checked = time.monotonic()
+                try:
+                    if s.check(["failed"]):
+                        return False
+                except (DistNetworkError, DistStoreError):
+                    return False  # the agent that serves the store is gone
+            time.sleep(min(0.02, self.config.monitor_interval))
+
+    def _handle(self, number: int, frame: Any) -> None:
+        self.signal = number
+
+    def run(self) -> dict[int, int]:
+        """Runs the job; returns the exit status of each rank of this node. Raises ChildFailedError."""
+        handlers = {}
+        if threading.current_thread() is threading.main_thread():
+            names = [n.strip() for n in self.config.signals_to_handle.split(",") if n.strip()]
+            handlers = {n: signal.signal(getattr(signal, n), self._handle) for n in names}
+        self._connect()
+        number = 0
+        try:
+            while True:
+                place = self._meet(number)
+                self._start(place)
+                if self._watch(place):
+                    self._leave(place)
+                    return {c.rank: 0 for c in self.children}
+                self._stop(self.signal or signal.SIGTERM)
+                if self.signal is not None:
+                    raise SystemExit(128 + self.signal)
+                if number >= self.config.max_restarts:
+                    name = next((c for c in self.command[1:] if not c.startswith("-")), self.command[0])
+                    raise ChildFailedError(name, self._causes())
+                number += 1
+                print(
+                    f"[facula.distributed.run] restart {number} of {self.config.max_restarts}",
+                    file=sys.stderr,
+                )
+        finally:
+            self._stop()
+            for name, handler in handlers.items():
+                signal.signal(getattr(signal, name), handler)
+            if self._own_logs:
+                shutil.rmtree(self._logs, ignore_errors=True)
+
+    def _causes(self) -> list[ProcessFailure]:
+        now, host = datetime.now().strftime("%Y-%m-%d_%H:%M:%S"), socket.gethostname()
+        other = ProcessFailure(-1, -1, -1, 1, "", "a process of another node failed", host, now)
+        return self.failures or [other]
+
+    def _leave(self, place: _Round) -> None:
+        """Waits until the other nodes have finished, since this one may serve their store."""
+        if len(place.counts) == 1:
+            return
+        s = PrefixStore(str(place.number), self.shared)
+        with contextlib.suppress(DistNetworkError, DistStoreError):
+            s.set(f"done/{place.node}", "1")
+            if self.store._server is not None:
+                s.wait([f"done/{k}" for k in range(len(place.counts))], timedelta(seconds=300))

@@ -1,0 +1,18 @@
+// Helpers of the families pointwise, arithmetic, comparison and elementary.
+#pragma once
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+
+namespace facula::catalog::pointwise_helpers {
+
+using namespace facula::loop;
+using namespace facula::op;
+namespace d = facula::dtypes;
+
+inline constexpr auto floats = d::floating | d::complex;
+inline Expr truth(Expr x) { return cast(x, DType::Bool); }
+inline bool is_number(const Value& v) {
+  return v.tag == Tag::scalar || v.tag == Tag::integer || (v.tag == Tag::tensor && v.tensor->wrapped_number);
+}
+
+}  // namespace facula::catalog::pointwise_helpers

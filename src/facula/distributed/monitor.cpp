@@ -1,0 +1,212 @@
+#include "facula/distributed/monitor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+namespace facula::distributed {
+
+namespace {
+
+constexpr int kTick = 100;                       // milliseconds
+constexpr int64_t kUnreachable = 1'500'000'000;  // nanoseconds without a heartbeat
+
+struct State {
+  std::mutex mutex;
+  std::vector<Group*> groups;
+  std::set<std::pair<Group*, int>> ended;  // processes, by their pidfds
+  int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  pid_t pid = getpid();
+};
+State* state() {
+  static State* current = new State();
+  if (current->pid != getpid()) current = new State();  // a forked child watches its own groups
+  return current;
+}
+
+void wake(State* s) {
+  uint64_t one = 1;
+  if (write(s->wake, &one, sizeof one) < 0) return;  // it is awake
+}
+
+void loop(State* s) {
+  int64_t next = now_ns();
+  while (true) {
+    std::vector<pollfd> sources{{s->wake, POLLIN, 0}};
+    std::vector<std::pair<Group*, Group::Process>> owners;
+    {
+      std::lock_guard lock(s->mutex);
+      for (Group* g : s->groups)
+        for (Group::Process p : g->processes()) {
+          if (s->ended.count({g, p.pidfd})) continue;
+          sources.push_back({p.pidfd, POLLIN, 0});
+          owners.emplace_back(g, p);
+        }
+    }
+    int limit = int(std::max<int64_t>(0, (next - now_ns()) / 1'000'000));
+    poll(sources.data(), sources.size(), limit);
+    uint64_t count;
+    if (sources[0].revents && read(s->wake, &count, sizeof count) < 0) count = 0;
+    std::lock_guard lock(s->mutex);
+    for (size_t i = 0; i < owners.size(); ++i) {
+      auto [group, process] = owners[i];
+      if (!sources[i + 1].revents || std::find(s->groups.begin(), s->groups.end(), group) == s->groups.end())
+        continue;
+      s->ended.insert({group, process.pidfd});
+      group->mark_dead(process.rank, "died");
+    }
+    if (now_ns() < next) continue;
+    next = now_ns() + int64_t(kTick) * 1'000'000;
+    for (Group* g : s->groups) g->tick();
+  }
+}
+
+}  // namespace
+
+void Monitor::watch(Group* group) {
+  State* s = state();
+  {
+    std::lock_guard lock(s->mutex);
+    static pid_t started = 0;
+    if (started != getpid()) {
+      started = getpid();
+      std::thread([s] { loop(s); }).detach();
+    }
+    s->groups.push_back(group);
+  }
+  wake(s);
+}
+
+void Monitor::remove(Group* group) {
+  State* s = state();
+  std::lock_guard lock(s->mutex);
+  std::erase(s->groups, group);
+  std::erase_if(s->ended, [&](auto& e) { return e.first == group; });
+}
+
+// ---- what a group does at each tick
+
+void Group::tick() {
+  inbox_->heartbeat.fetch_add(1, std::memory_order_relaxed);
+  for (int p = 0; p < size_; ++p)
+    if (p != rank_ && peers_[size_t(p)]->control) tick_remote(p);
+  int64_t now = now_ns(), since = waiting_since_.load(std::memory_order_relaxed);
+  if (since && now - since > int64_t(soft_deadline() * 1e9)) watch(since);
+  // Headers of a peer may have arrived that no collective of this rank waits for.
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || running_ || !queue_.empty()) return;
+  try {
+    for (int p = 0; p < size_; ++p)
+      if (p != rank_ && peers_[size_t(p)]->verified < next_) verify(p, next_);
+  } catch (const Error&) {
+    return;  // the next operation raises it
+  }
+}
+
+void Group::tick_remote(int rank) {
+  Peer& p = *peers_[size_t(rank)];
+  if (p.dead.load()) return;
+  p.control->try_send("h", 1);
+  int64_t now = now_ns();
+  if (!p.heard_ns) p.heard_ns = now;
+  while (true) {
+    std::span<const char> there = p.control->peek();
+    if (there.empty()) break;
+    p.heard_ns = now;
+    if (there[0] == 'a') {
+      uint32_t n;
+      if (there.size() < 5) break;
+      std::memcpy(&n, there.data() + 1, 4);
+      if (there.size() < 5 + size_t(n) && n < 4096) break;
+      inbox_.set_abort({there.data() + 5, std::min<size_t>(n, there.size() - 5)});
+      p.control->consume(std::min<size_t>(there.size(), 5 + size_t(n)));
+      continue;
+    }
+    if (there[0] == 'l') p.left = true;
+    p.control->consume(1);
+  }
+  if (p.control->is_closed()) return mark_dead(rank, "died (its connection was closed)");
+  if (now - p.heard_ns > kUnreachable) mark_dead(rank, "cannot be reached: no heartbeat for 1.5 s");
+}
+
+namespace {
+// The state of a process as in /proc: R, S, T (stopped), Z (zombie); '?' if unknown.
+char process_state(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  size_t end = text.rfind(')');
+  return end == std::string::npos || end + 2 >= text.size() ? '?' : text[end + 2];
+}
+}  // namespace
+
+// Prints once for each collective which ranks have not come to it.
+void Group::watch(int64_t since) {
+  uint64_t sequence = inbox_->started.load() - 1;
+  if (warned_ == sequence) return;
+  warned_ = sequence;
+  const Record& own = inbox_->records[sequence % kRecords];
+  std::string text = "[facula.distributed] rank " + std::to_string(rank_) + " of group " + name_ +
+                     " waits for " + std::to_string((now_ns() - since) / 1'000'000'000) +
+                     " s in collective " + std::to_string(sequence) + ", " +
+                     distributed::name(Kind(own.kind)) + " at " + own.site + "\n";
+  for (int p = 0; p < size_; ++p) {
+    if (p == rank_) continue;
+    const Peer& peer = *peers_[size_t(p)];
+    text += "  " + who(p) + ": ";
+    if (peer.dead.load()) {
+      text += peer.how + "\n";
+      continue;
+    }
+    if (!peer.inbox) {
+      text += "alive on another host\n";
+      continue;
+    }
+    uint64_t started = (*peer.inbox)->started.load(), finished = (*peer.inbox)->finished.load();
+    text += process_state(peer.pid) == 'T' ? "stopped by a signal" : "alive";
+    if (started > finished) {
+      const Record& theirs = (*peer.inbox)->records[(started - 1) % kRecords];
+      text += ", in collective " + std::to_string(started - 1) + ", " + distributed::name(Kind(theirs.kind)) +
+              " at " + theirs.site;
+    } else if (finished) {
+      const Record& theirs = (*peer.inbox)->records[(finished - 1) % kRecords];
+      text += ", last completed " + std::to_string(finished - 1) + ", " +
+              distributed::name(Kind(theirs.kind)) + " at " + theirs.site;
+    } else {
+      text += ", has called no collective";
+    }
+    text += "\n";
+  }
+  std::fputs(text.c_str(), stderr);
+}
+
+std::string Group::records() const {
+  std::string text = "[";
+  for (int r = 0; r < size_; ++r) {
+    const Inbox* inbox = r == rank_ ? &inbox_ : peers_[size_t(r)]->inbox.get();
+    if (!inbox) continue;
+    for (const Record& e : (*inbox)->records) {
+      uint64_t sequence = e.sequence.load(std::memory_order_acquire);
+      if (!sequence) continue;
+      std::string site;
+      for (const char* c = e.site; *c; ++c) {
+        if (*c == '"' || *c == '\\') site += '\\';
+        site += *c;
+      }
+      const char* how = e.failed ? "failed" : e.finished_ns ? "completed" : "started";
+      text += std::string(text.size() > 1 ? ", " : "") + "{\"rank\": " + std::to_string(r) +
+              ", \"sequence\": " + std::to_string(sequence - 1) + ", \"operation\": \"" +
+              distributed::name(Kind(e.kind)) + "\", \"dtype\": \"" + facula::name(DType(e.dtype)) +
+              "\", \"bytes\": " + std::to_string(e.bytes) + ", \"state\": \"" + how +
+              "\", \"started_ns\": " + std::to_string(e.started_ns) +
+              ", \"finished_ns\": " + std::to_string(e.finished_ns) + ", \"site\": \"" + site + "\"}";
+    }
+  }
+  return text + "]";
+}
+
+}  // namespace facula::distributed

@@ -1,0 +1,15 @@
+// One thread of the process that watches the other ranks of all groups: it learns of a death by a pidfd on this host
+// and by a closed control connection or missing heartbeats on other hosts, and prints a verdict on a collective that
+// takes long. It needs neither the GIL nor a thread of the program.
+#pragma once
+#include "facula/distributed/group.h"
+
+namespace facula::distributed {
+
+class Monitor {
+ public:
+  static void watch(Group* group);
+  static void remove(Group* group);  // the monitor does not use it afterwards
+};
+
+}  // namespace facula::distributed

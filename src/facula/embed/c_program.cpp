@@ -1,0 +1,362 @@
+#include "facula/embed/c_program.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "facula/codegen/c99.h"
+#include "facula/codegen/c_constant.h"
+#include "facula/codegen/c_element.h"
+#include "facula/embed/lowered.h"
+#include "facula/graph/trace.h"
+
+namespace facula::embed {
+namespace {
+
+using Root = Place::Root;
+using schedule::Step;
+
+bool is_identifier(const std::string& s) {
+  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return !s.empty() && letter(s[0]) &&
+         std::ranges::all_of(s, [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+}
+// `s` with every character replaced that an identifier cannot contain.
+std::string identifier(const std::string& s) {
+  std::string result;
+  for (char c : s) result += is_identifier("_" + std::string(1, c)) ? c : '_';
+  return result;
+}
+// Whether the text has the identifier.
+bool mentions(const std::string& text, const std::string& name) {
+  auto goes_on = [&](size_t at) { return at < text.size() && is_identifier("_" + text.substr(at, 1)); };
+  for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1))
+    if (!goes_on(at + name.size()) && (at == 0 || !goes_on(at - 1))) return true;
+  return false;
+}
+std::string shape_of(SymSpan sizes, DType d) { return std::string(name(d)) + to_string(sizes); }
+int64_t elements(SymSpan sizes) {
+  int64_t n = 1;
+  for (auto s : sizes) n *= s.concrete();
+  return n;
+}
+
+// The captured tensors of all entries: each one is an array of the program.
+class Weights {
+ public:
+  Weights(std::string model, std::span<const std::pair<std::string, Tensor>> names)
+      : model_(std::move(model)), names_(names) {}
+
+  void add(const Tensor& t, bool written) {
+    for (auto& w : all_)
+      if (w.tensor.is_same(t)) {
+        w.written |= written;
+        return;
+      }
+    all_.push_back({t, unique(name_of(t)), written});
+  }
+  void check() const {
+    for (auto& a : all_)
+      for (auto& b : all_)
+        value_check(&a == &b || !a.written || a.tensor.impl()->storage != b.tensor.impl()->storage,
+                    model_.c_str())
+            << "writes " << a.name << ", whose memory is also that of " << b.name
+            << hint("capture one of the two, and make the other one from it in the program");
+  }
+  const std::string& symbol(const Tensor& t) const {
+    auto it = std::ranges::find_if(all_, [&](auto& w) { return w.tensor.is_same(t); });
+    internal_check(it != all_.end()) << "a captured tensor is unknown";
+    return it->name;
+  }
+  int64_t bytes(bool written) const {
+    int64_t n = 0;
+    for (auto& w : all_)
+      if (w.written == written) n += elements(w.tensor.sizes()) * itemsize(w.tensor.dtype());
+    return n;
+  }
+  std::string declarations() const {
+    std::string text;
+    for (auto& w : all_) text += "extern " + declaration(w) + ";\n";
+    return text;
+  }
+  std::string definitions() const {
+    std::string text;
+    for (auto& w : all_)
+      text += declaration(w) + " = {" + codegen::c_elements(w.tensor.dtype(), graph::elements_of(w.tensor)) +
+              "};\n";
+    return text;
+  }
+
+ private:
+  struct Weight {
+    Tensor tensor;
+    std::string name;
+    bool written;
+  };
+  static std::string declaration(const Weight& w) {
+    DType d = w.tensor.dtype();
+    int64_t n = elements(w.tensor.sizes()) * (is_complex(d) ? 2 : 1);
+    return std::string(w.written ? "" : "const ") + codegen::c_memory_type(d) + " " + w.name + "[" +
+           std::to_string(std::max<int64_t>(n, 1)) + "] /* " + shape_of(w.tensor.sizes(), d) + " */";
+  }
+  std::string name_of(const Tensor& t) const {
+    for (auto& [name, named] : names_)
+      if (named.is_same(t)) return model_ + "_" + identifier(name);
+    return model_ + "_constant" + std::to_string(all_.size());
+  }
+  std::string unique(const std::string& wanted) {
+    std::string name = wanted;
+    for (int k = 2; !used_.insert(name).second; ++k) name = wanted + "_" + std::to_string(k);
+    return name;
+  }
+
+  std::string model_;
+  std::span<const std::pair<std::string, Tensor>> names_;
+  std::vector<Weight> all_;
+  std::set<std::string> used_;
+};
+
+// The kernels of all entries: equal texts are one function.
+class Kernels {
+ public:
+  explicit Kernels(std::string model) : model_(std::move(model)) {}
+
+  struct Function {
+    std::string name;
+    bool checks;
+  };
+  const Function& function(const loop::Nest& nest, std::span<const int64_t> params) {
+    auto f = codegen::constant_function(nest, params);
+    std::string text = "(" + f.arguments + ") " + f.body;
+    auto [it, is_new] = functions_.try_emplace(text);
+    if (is_new) {
+      it->second = {model_ + "_" + identifier(nest.name).substr(0, 40) + "_" +
+                        std::to_string(functions_.size()),
+                    f.checks};
+      code_ += "static void " + it->second.name + text + "\n";
+    }
+    return it->second;
+  }
+  const std::string& code() const { return code_; }
+
+ private:
+  std::string model_, code_;
+  std::map<std::string, Function> functions_;
+};
+
+// The function of one entry.
+class EntryPrinter {
+ public:
+  EntryPrinter(const std::string& model, const Entry& entry, const Lowered& program, const Weights& weights,
+               Kernels& kernels)
+      : model_(model), entry_(entry), program_(program), weights_(weights), kernels_(kernels) {}
+
+  std::string prototype() const {
+    std::string text = "int " + model_ + "_" + entry_.name + "(", comma;
+    for (size_t i = 0; i < program_.arguments; ++i, comma = ", ")
+      text += comma + (is_written(int(i)) ? "" : "const ") + codegen::c_memory_type(input(int(i)).dtype()) +
+              "* " + argument(int(i));
+    for (size_t k = 0; k < program_.graph.outputs.size(); ++k) {
+      if (program_.graph.outputs[k] < 0) continue;
+      text += comma + codegen::c_memory_type(result(int(k)).dtype()) + "* result" + std::to_string(k);
+      comma = ", ";
+    }
+    return text + (comma.empty() ? "void)" : ")");
+  }
+  // One line for each argument and result: its shape.
+  std::string comment() const {
+    std::string text;
+    for (size_t i = 0; i < program_.arguments; ++i)
+      text += "   " + argument(int(i)) + ": " + shape_of(input(int(i)).sizes(), input(int(i)).dtype()) +
+              (is_written(int(i)) ? ", which the function writes\n" : "\n");
+    for (size_t k = 0; k < program_.graph.outputs.size(); ++k)
+      if (program_.graph.outputs[k] >= 0)
+        text += "   result" + std::to_string(k) + ": " +
+                shape_of(result(int(k)).sizes(), result(int(k)).dtype()) + "\n";
+    return text;
+  }
+  std::string function() {
+    std::string body;
+    for (size_t k = 0; k < program_.plan->outline->execs.size(); ++k) body += step(k);
+    for (auto& c : program_.copies) body += copy(c);
+    std::string text = prototype() + " {\n";
+    for (auto& p : parameters())
+      if (!mentions(body, p)) text += "  (void)" + p + ";\n";
+    if (!checks_) return text + body + "  return 0;\n}\n";
+    return text + "  struct facula_status status = {0, 0, 0};\n" + body + "  return (int)status.failed;\n}\n";
+  }
+
+ private:
+  const Tensor& input(int i) const { return program_.graph.graph.inputs[size_t(i)]->tensor; }
+  const Tensor& result(int k) const { return program_.graph.graph.outputs[size_t(k)]->tensor; }
+  bool is_written(int i) const {
+    return std::ranges::any_of(program_.graph.graph.mutated, [&](auto& m) { return m.first == i; });
+  }
+  std::string argument(int i) const {
+    bool named = size_t(i) < entry_.arguments.size();
+    return named ? entry_.arguments[size_t(i)] : "input" + std::to_string(i);
+  }
+
+  std::vector<std::string> parameters() const {
+    std::vector<std::string> all;
+    for (size_t i = 0; i < program_.arguments; ++i) all.push_back(argument(int(i)));
+    for (size_t k = 0; k < program_.graph.outputs.size(); ++k)
+      if (program_.graph.outputs[k] >= 0) all.push_back("result" + std::to_string(k));
+    return all;
+  }
+
+  std::string step(size_t k) {
+    auto& exec = program_.plan->outline->execs[k];
+    if (exec.kind != Step::Kind::kernel) return "";
+    auto& kernels = program_.plan->kernels_of(exec);
+    std::string text;
+    for (auto& l : kernels.launches) {
+      loop::Nest nest = l.nest->nest();
+      nest.index_bits = narrow_ ? 32 : nest.index_bits;
+      auto& f = kernels_.function(nest, l.params);
+      checks_ |= f.checks;
+      std::string arguments;
+      for (size_t b = 0; b < l.buffers.size(); ++b) {
+        auto& buffer = nest.buffers[b];
+        std::string type =
+            (buffer.written ? "" : "const ") + std::string(codegen::c_memory_type(buffer.dtype)) + "*";
+        arguments += (b ? ", " : "") + pointer(place_of(exec, k, l.buffers[b]), type);
+      }
+      if (f.checks) arguments += std::string(arguments.empty() ? "" : ", ") + "&status";
+      text += "  " + f.name + "(" + arguments + ");\n";
+    }
+    return text;
+  }
+  Place place_of(const run::Outline::Exec& exec, size_t k, int buffer) const {
+    size_t operands = exec.inputs.size() + exec.outputs.size(), b = size_t(buffer);
+    if (std::ranges::count(exec.empty, buffer)) return {};
+    return b < operands ? program_.places[size_t(exec.operand(b))] : program_.temporaries[k][b - operands];
+  }
+
+  std::string pointer(const Place& p, const std::string& type) const {
+    std::string base;
+    switch (p.root) {
+      case Root::none: return "(" + type + ")(void*)" + model_ + "_nothing";
+      case Root::arena: base = "(unsigned char*)" + model_ + "_arena"; break;
+      case Root::result: base = "result" + std::to_string(p.number); break;
+      case Root::input:
+        base =
+            size_t(p.number) < program_.arguments ? argument(p.number) : weights_.symbol(captured(p.number));
+        break;
+      case Root::constant:
+        base = weights_.symbol(program_.graph.graph.values()[size_t(p.number)]->constant);
+        break;
+    }
+    if (p.offset == 0 && p.root != Root::arena) return base;
+    std::string bytes = type.starts_with("const") ? "(const unsigned char*)" : "(unsigned char*)";
+    std::string any = type.starts_with("const") ? "(const void*)" : "(void*)";
+    if (p.root != Root::arena) base = bytes + base;
+    return "(" + type + ")" + any + "(" + base + " + " + std::to_string(p.offset) + ")";
+  }
+  const Tensor& captured(int input) const {
+    return entry_.program->captured()[size_t(input) - program_.arguments];
+  }
+
+  std::string copy(const Copy& c) const {
+    std::string type = codegen::c_memory_type(c.dtype),
+                text = "  {\n    const " + type + "* from = " + pointer(c.from, "const " + type + "*") +
+                       ";\n    " + type + "* to = " + pointer(c.to, type + "*") + ";\n";
+    std::string from, to, indent = "    ";
+    for (size_t d = 0; d < c.sizes.size(); ++d) {
+      std::string i = "i" + std::to_string(d);
+      text += indent + "for (int32_t " + i + " = 0; " + i + " < " + std::to_string(c.sizes[d]) + "; ++" + i +
+              ")\n";
+      from += (d ? " + " : "") + i + " * " + std::to_string(c.from_strides[d]);
+      to += (d ? " + " : "") + i + " * " + std::to_string(c.to_strides[d]);
+      indent += "  ";
+    }
+    if (c.sizes.empty()) from = to = "0";
+    if (!is_complex(c.dtype)) return text + indent + "to[" + to + "] = from[" + from + "];\n  }\n";
+    for (const char* part : {"", " + 1"})
+      text += indent + (*part ? "" : "{ ") + "to[2 * (" + to + ")" + part + "] = from[2 * (" + from + ")" +
+              part + "];" + (*part ? " }\n" : "\n");
+    return text + "  }\n";
+  }
+
+  static constexpr bool narrow_ = true;
+  const std::string& model_;
+  const Entry& entry_;
+  const Lowered& program_;
+  const Weights& weights_;
+  Kernels& kernels_;
+  bool checks_ = false;
+};
+
+// Indices of 32 bits serve up to 2^29 elements, so that no expression over them overflows.
+void check_size(const Lowered& program, const char* name) {
+  for (auto& v : program.graph.graph.values())
+    supported_check(elements(v->tensor.sizes()) < int64_t(1) << 29, name)
+        << "has a tensor of shape " << to_string(v->tensor.sizes()) << ", and the C code has 32-bit indices";
+}
+
+std::string header_text(const std::string& model, int64_t arena, const std::string& entries,
+                        const std::string& weights) {
+  std::string guard = model + "_h";
+  std::ranges::transform(guard, guard.begin(), [](char c) { return char(std::toupper(c)); });
+  return "/* Generated from traced programs. Tensors are contiguous, in row-major order. Results must not share memory\n"
+         "   with arguments. Functions return 0, 1 if an index was out of range, or 2 for an integer division by zero;\n"
+         "   in these two cases results are unspecified. They share memory, so that one call has to end before\n"
+         "   another one begins. */\n#ifndef " +
+         guard + "\n#define " + guard + "\n\n#include <stdint.h>\n\n/* The bytes of intermediates, which " +
+         model + ".c allocates statically. */\n#define " + guard.substr(0, guard.size() - 2) +
+         "_ARENA_BYTES " + std::to_string(arena) + "\n\n" + entries +
+         "/* The tensors that the programs captured. */\n" + weights + "\n#endif\n";
+}
+
+// The arrays that `functions` use besides the weights.
+std::string memory_of(const std::string& model, int64_t arena, const std::string& functions) {
+  std::string text;
+  if (arena) text += "static uint64_t " + model + "_arena[" + std::to_string((arena + 7) / 8) + "];\n";
+  if (functions.find(model + "_nothing") != std::string::npos)
+    text += "static uint64_t " + model + "_nothing[2]; /* stands for tensors without elements */\n";
+  return text.empty() ? text : text + "\n";
+}
+
+}  // namespace
+
+CProgram c_program(const std::string& name, std::span<const Entry> entries,
+                   std::span<const std::pair<std::string, Tensor>> names) {
+  CProgram out;
+  Weights weights(name, names);
+  Kernels kernels(name);
+  std::vector<Lowered> programs;
+  value_check(is_identifier(name), "c.compile") << "the name '" << name << "' is no identifier of C";
+  for (auto& e : entries) {
+    value_check(is_identifier(e.name), "c.compile") << "the name '" << e.name << "' is no identifier of C";
+    auto& p = programs.emplace_back(lowered(*e.program));
+    check_size(p, e.name.c_str());
+    out.arena = std::max(out.arena, p.arena);
+    for (size_t i = p.arguments; i < p.graph.graph.inputs.size(); ++i) {
+      bool written =
+          std::ranges::any_of(p.graph.graph.mutated, [&](auto& m) { return size_t(m.first) == i; });
+      weights.add(e.program->captured()[i - p.arguments], written);
+    }
+    for (auto* v : p.graph.constants) weights.add(v->constant, false);
+  }
+  weights.check();
+  std::string functions, prototypes;
+  for (size_t k = 0; k < entries.size(); ++k) {
+    EntryPrinter printer(name, entries[k], programs[k], weights, kernels);
+    functions += "\n" + printer.function();
+    out.functions.push_back(printer.prototype() + ";");
+    prototypes += "/* " + name + "_" + entries[k].name + "\n" + printer.comment() + " */\n" +
+                  out.functions.back() + "\n\n";
+  }
+  out.files.push_back({name + ".h", header_text(name, out.arena, prototypes, weights.declarations())});
+  out.files.push_back({name + "_functions.h", "/* Scalar functions that the kernels call. */\n" +
+                                                  codegen::c99_prelude(kernels.code())});
+  out.files.push_back({name + ".c", "#include \"" + name + ".h\"\n#include \"" + name + "_functions.h\"\n\n" +
+                                        memory_of(name, out.arena, functions) + kernels.code() + functions});
+  out.files.push_back(
+      {name + "_weights.c", "#include \"" + name + ".h\"\n\n#include <math.h>\n\n" + weights.definitions()});
+  out.constant = weights.bytes(false);
+  out.writable = weights.bytes(true);
+  return out;
+}
+
+}  // namespace facula::embed

@@ -1,0 +1,39 @@
+// Prints traced programs as a folder of freestanding C99: a header, the code, and the captured tensors. The code needs <math.h>
+// and <stdint.h>, and no allocation, threads or other run-time library; intermediates are in one static arena. Results are
+// deterministic: on every machine with IEEE arithmetic, without contraction of products and sums, they have the same bits.
+//   example:  entries infer(x) and train(x, labels) of one model  ->  int model_infer(const float* x, float* result0);
+//             int model_train(const float* x, const int64_t* labels, float* result0); and the weights that both use
+#pragma once
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "facula/run/traced.h"
+
+namespace facula::embed {
+
+struct Entry {
+  std::string name;  // of the C function, behind the name of the model
+  const run::Traced* program;
+  std::vector<std::string> arguments;  // names; missing ones are called input0, input1, ...
+};
+
+struct CFile {
+  std::string name, text;
+};
+
+struct CProgram {
+  std::vector<CFile> files;
+  int64_t arena = 0;                   // bytes, shared by all entries
+  int64_t constant = 0, writable = 0;  // bytes of captured tensors
+  std::vector<std::string> functions;  // prototypes of the entries
+};
+
+// `names`: names of captured tensors in the C code. Captured tensors that an entry writes become variables, the others
+// constants. ValueError if a name is no identifier of C, or if a captured tensor that an entry writes shares memory with
+// another captured tensor; NotImplementedError like lowered().
+CProgram c_program(const std::string& name, std::span<const Entry> entries,
+                   std::span<const std::pair<std::string, Tensor>> names);
+
+}  // namespace facula::embed

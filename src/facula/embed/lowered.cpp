@@ -1,0 +1,204 @@
+#include "facula/embed/lowered.h"
+
+#include <algorithm>
+
+#include "facula/embed/references.h"
+#include "facula/graph/passes.h"
+#include "facula/op/geometry.h"
+#include "facula/op/operator.h"
+#include "facula/run/arena.h"
+#include "facula/schedule/schedule.h"
+
+namespace facula::embed {
+namespace {
+
+using run::Outline;
+using schedule::Step;
+using Root = Place::Root;
+
+// The graph of the program's results and writes, of operators for which nests are generated.
+graph::Graph generated_graph(const run::Traced& program) {
+  auto* name = program.name().c_str();
+  auto& traced = program.graph();
+  for (auto* v : traced.inputs)
+    for (auto s : v->tensor.sizes())
+      supported_check(!s.is_symbolic(), name)
+          << "has an input of sizes " << to_string(v->tensor.sizes())
+          << ", and C is generated for fixed sizes" << hint("trace it without dynamic=True");
+  supported_check(program.checks().empty(), name)
+      << "asserts the values of tensors, for which no C is generated" << hint("remove the assertions");
+  graph::Graph g = graph::expanded(traced, traced.shapes);
+  g.outputs.resize(program.capture().results);
+  g.renumber();
+  graph::remove_dead(g);
+  return with_references(g, name);
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const run::Traced& program) {
+    auto& g = out_.graph;
+    g.graph = generated_graph(program);
+    g.name = program.name();
+    g.number();
+    out_.arguments = g.graph.inputs.size() - program.captured().size();
+    out_.steps = schedule::fuse(g.graph, schedule::Between::exact);
+    for (auto& step : out_.steps) {
+      if (step.kind != Step::Kind::kernel) continue;
+      step.each_element_alone = run::treats_each_element_alone(step.group);
+      step.analysed = schedule::analysed(step.group);
+    }
+    out_.plan = run::make_plan_to_print(g, out_.steps);
+    out_.places.resize(g.graph.values().size());
+  }
+
+  Lowered run() {
+    place_inputs();
+    place_allocations();
+    place_views();
+    copy_results();
+    copy_written();
+    return std::move(out_);
+  }
+
+ private:
+  const graph::Graph& g() const { return out_.graph.graph; }
+  const Outline& outline() const { return *out_.plan->outline; }
+  Place& place(int v) { return out_.places[size_t(v)]; }
+
+  void place_inputs() {
+    for (size_t i = 0; i < g().inputs.size(); ++i) place(g().inputs[i]->id) = {Root::input, int(i), 0};
+    for (auto* v : out_.graph.constants) place(v->id) = {Root::constant, v->id, 0};
+  }
+
+  // The number of the result whose buffer a step may store `v` into; -1 if there is none.
+  int result_of(int v) const {
+    auto& outputs = out_.graph.outputs;
+    auto it = std::ranges::find(outputs, v);
+    return it == outputs.end() || !is_contiguous(v) ? -1 : int(it - outputs.begin());
+  }
+  bool is_contiguous(int v) const {
+    auto& m = out_.plan->form(v).meta;
+    return m.strides.empty() || m.strides == contiguous_strides(m.sizes);
+  }
+
+  // Each block of memory that a step allocates is the buffer of a result, or a part of the arena.
+  void place_allocations() {
+    std::vector<run::Lifetime> lifetimes;
+    std::vector<int> blocks;  // values, by lifetime
+    auto heir = heirs();
+    for (auto& a : outline().allocations) {
+      int last = a.value;
+      while (heir[size_t(last)] >= 0) last = heir[size_t(last)];
+      int result = result_of(last);
+      if (result >= 0) {
+        place(a.value) = {Root::result, result, 0};
+        continue;
+      }
+      lifetimes.push_back({out_.plan->forms[size_t(a.form)].bytes, a.step, a.last});
+      blocks.push_back(a.value);
+    }
+    size_t values = lifetimes.size();
+    for (size_t k = 0; k < outline().execs.size(); ++k)
+      if (auto& e = outline().execs[k]; e.kernels >= 0)
+        for (size_t bytes : out_.plan->kernels_of(e).temporaries) lifetimes.push_back({bytes, k, k});
+    auto packing = run::pack(lifetimes);
+    out_.arena = int64_t(packing.bytes);
+    for (size_t k = 0; k < values; ++k) place(blocks[k]) = {Root::arena, 0, packing.offsets[k]};
+    place_temporaries(packing, values);
+    for (size_t v = 0; v < out_.places.size(); ++v)
+      if (int input = outline().written_to[v]; input >= 0) place(int(v)) = {Root::input, input, 0};
+    for (auto [v, former] : outline().successions) place(v) = place(former);
+  }
+  void place_temporaries(const run::Packing& packing, size_t next) {
+    out_.temporaries.resize(outline().execs.size());
+    for (size_t k = 0; k < outline().execs.size(); ++k)
+      if (auto& e = outline().execs[k]; e.kernels >= 0)
+        for (size_t t = 0; t < out_.plan->kernels_of(e).temporaries.size(); ++t)
+          out_.temporaries[k].push_back({Root::arena, 0, packing.offsets[next++]});
+  }
+  // By value: the value that reuses its memory, or -1.
+  std::vector<int> heirs() const {
+    std::vector<int> heir(out_.places.size(), -1);
+    for (auto [v, former] : outline().successions) heir[size_t(former)] = v;
+    return heir;
+  }
+
+  void place_views() {
+    for (auto& exec : outline().execs) {
+      if (exec.kind != Step::Kind::view) continue;
+      auto& n = *exec.node;
+      op::Args args = n.args.clone();
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = run::fake(out_.plan->form(graph::value_of(t)->id).meta);
+      });
+      Tensor base = run::fake(out_.plan->form(exec.inputs[0]).meta);
+      auto views =
+          n.op->as<op::View>()->rule(op::Call(*n.op, args.values()), op::Geometry(n.op->name(), base, false));
+      for (size_t k = 0; k < exec.outputs.size(); ++k) {
+        Tensor view = views[k].apply(base);
+        Place at = place(exec.inputs[0]);
+        at.offset += view.offset().concrete() * itemsize(view.dtype());
+        place(exec.outputs[k]) = at;
+      }
+    }
+  }
+
+  Ints numbers(SymSpan sizes) const {
+    Ints all;
+    for (auto s : sizes) all.push_back(s.concrete());
+    return all;
+  }
+  // `v`, an input, constant or value of a step, to a contiguous place.
+  Copy copy_of(int v, Place to) {
+    bool planned = outline().form[size_t(v)] >= 0;
+    Tensor t = planned ? run::fake(out_.plan->form(v).meta) : g().values()[size_t(v)]->tensor;
+    Dims strides = planned ? Dims(t.strides()) : contiguous_strides(t.sizes());
+    return {place(v),         to,
+            t.dtype(),        numbers(t.sizes()),
+            numbers(strides), numbers(contiguous_strides(t.sizes()))};
+  }
+
+  void copy_results() {
+    for (size_t k = 0; k < out_.graph.outputs.size(); ++k) {
+      int v = out_.graph.outputs[k];
+      if (v < 0) continue;
+      auto& at = place(v);
+      if (at.root == Root::result && at.number == int(k) && at.offset == 0) continue;
+      out_.copies.push_back(copy_of(v, {Root::result, int(k), 0}));
+    }
+  }
+
+  // A value that a step did not store into its input is copied. If its source is an input that another copy writes, it goes
+  // through the arena.
+  void copy_written() {
+    std::vector<Copy> staged;
+    for (auto& [i, v] : g().mutated) {
+      if (outline().written_to[size_t(v->id)] == i) continue;
+      Copy copy = copy_of(v->id, {Root::input, i, 0});
+      if (copy.from.root == Root::input) {
+        Place stage{Root::arena, 0, out_.arena};
+        int64_t count = 1;
+        for (auto s : copy.sizes) count *= s;
+        out_.arena += (count * itemsize(copy.dtype) + 63) / 64 * 64;
+        Copy back = copy;
+        back.from = stage;
+        copy.to = stage;
+        back.from_strides = copy.to_strides;
+        out_.copies.push_back(copy);
+        staged.push_back(back);
+      } else {
+        staged.push_back(copy);
+      }
+    }
+    out_.copies.insert(out_.copies.end(), staged.begin(), staged.end());
+  }
+
+  Lowered out_;
+};
+
+}  // namespace
+
+Lowered lowered(const run::Traced& program) { return Lowering(program).run(); }
+
+}  // namespace facula::embed

@@ -1,0 +1,16 @@
+// Replaces library calls by their reference definitions, so that a graph consists of operators from which loop nests are
+// generated.
+//   example:  %2 = conv2d(%0, %1)  ->  %2 = the loop over conv2d's elements, as an operator
+//   requires: a verified functional graph without symbolic sizes
+//   ensures:  every node is pointwise, a loop or a view. NotImplementedError names an operator that has no such form:
+//             sizes that depend on data, random numbers, functions of users.
+//   cost:     linear in nodes
+#pragma once
+#include "facula/graph/graph.h"
+
+namespace facula::embed {
+
+// `program`: its name, for errors.
+graph::Graph with_references(const graph::Graph& g, const char* program);
+
+}  // namespace facula::embed

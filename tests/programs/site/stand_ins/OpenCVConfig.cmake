@@ -1,0 +1,2 @@
+set(OpenCV_INCLUDE_DIRS ${CMAKE_CURRENT_LIST_DIR})
+set(OpenCV_LIBS "")

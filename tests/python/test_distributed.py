@@ -1,0 +1,567 @@
+"""Groups of several processes: collectives against sums and copies that NumPy computes, faults, launchers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.ranks import outcomes, results
+
+import facula
+from facula import distributed as dist
+
+REDUCTIONS = {
+    "SUM": lambda all: sum(all[1:], all[0]),
+    "PRODUCT": lambda all: np.multiply.reduce(all),
+    "MIN": lambda all: np.minimum.reduce(all),
+    "MAX": lambda all: np.maximum.reduce(all),
+    "BAND": lambda all: np.bitwise_and.reduce(all),
+    "BOR": lambda all: np.bitwise_or.reduce(all),
+    "BXOR": lambda all: np.bitwise_xor.reduce(all),
+}
+DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64"]
+
+
+def numbers(rank, dtype, n):
+    """Small integers, whose sums and products every dtype represents."""
+    values = np.random.RandomState(rank + 1).randint(0, 3, n)
+    return values.astype(bool if dtype == "bool" else dtype)
+
+
+# ---- collectives
+
+
+def reduce_everything(rank):
+    size = dist.get_world_size()
+    for dtype in DTYPES:
+        for name, reduction in REDUCTIONS.items():
+            bitwise = name in ("BAND", "BOR", "BXOR")
+            if (bitwise and dtype.startswith(("float", "complex"))) or (
+                name != "SUM" and dtype == "complex64"
+            ):
+                continue
+            for n in (0, 1, 5, 3000):
+                everyone = [numbers(r, dtype, n) for r in range(size)]
+                x = facula.from_numpy(everyone[rank].copy())
+                dist.all_reduce(x, getattr(dist.ReduceOp, name))
+                expected = reduction(everyone).astype(everyone[0].dtype)
+                assert np.array_equal(x.numpy(), expected), (dtype, name, n)
+
+
+def exchange_everything(rank):
+    size = dist.get_world_size()
+    for n in (0, 3, 100_003):  # the last one is sent in chunks
+        own = facula.arange(float(n)) + 1000 * rank
+        everyone = [facula.arange(float(n)) + 1000 * r for r in range(size)]
+        x = own.clone()
+        dist.all_reduce(x)
+        assert facula.equal(x, sum(everyone[1:], everyone[0]))
+        x = own.clone()
+        dist.reduce(x, size - 1)
+        assert facula.equal(x, sum(everyone[1:], everyone[0]) if rank == size - 1 else own)
+        for root in range(size):
+            x = own.clone()
+            dist.broadcast(x, root)
+            assert facula.equal(x, everyone[root])
+            parts = [facula.full((n,), float(k)) for k in range(size)] if rank == root else None
+            dist.scatter(x, parts, root)
+            assert facula.equal(x, facula.full((n,), float(rank)))
+            into = [facula.empty(n) for _ in range(size)] if rank == root else None
+            dist.gather(own, into, root)
+            assert rank != root or all(map(facula.equal, into, everyone))
+        into = [facula.empty(n) for _ in range(size)]
+        dist.all_gather(into, own)
+        assert all(map(facula.equal, into, everyone))
+        flat = facula.empty(n * size)
+        dist.all_gather_into_tensor(flat, own)
+        assert facula.equal(flat, facula.cat(everyone))
+        x = facula.empty(n)
+        dist.reduce_scatter(x, [own + k for k in range(size)])
+        assert facula.equal(x, sum(e + rank for e in everyone))
+        dist.reduce_scatter_tensor(x, facula.cat([own + k for k in range(size)]))
+        assert facula.equal(x, sum(e + rank for e in everyone))
+        dist.all_to_all(into, [own + k for k in range(size)])
+        assert all(map(facula.equal, into, [e + rank for e in everyone]))
+    # Splits of different sizes: rank r sends r + k + 1 rows to rank k.
+    rows = facula.cat([facula.full((rank + k + 1, 2), 10.0 * rank + k) for k in range(size)])
+    out = facula.empty(sum(r + rank + 1 for r in range(size)), 2)
+    dist.all_to_all_single(
+        out, rows, [r + rank + 1 for r in range(size)], [rank + k + 1 for k in range(size)]
+    )
+    assert facula.equal(
+        out, facula.cat([facula.full((r + rank + 1, 2), 10.0 * r + rank) for r in range(size)])
+    )
+
+
+def layouts_and_objects(rank):
+    size = dist.get_world_size()
+    x = (facula.arange(12.0).reshape(3, 4) + rank).t()
+    dist.all_reduce(x)
+    assert facula.equal(x, (size * facula.arange(12.0).reshape(3, 4) + sum(range(size))).t())
+    z = facula.full((3,), 1 + 1j * rank).conj()
+    dist.all_reduce(z)
+    assert z.tolist() == [size - 1j * sum(range(size))] * 3
+    work = dist.all_reduce(y := facula.ones(5)[::2], async_op=True)
+    assert work.wait() and work.is_completed() and work.is_success() and y.tolist() == [size] * 3
+    work = dist.all_reduce(y := facula.ones(5), async_op=True)
+    future = work.get_future().then(lambda f: f.value()[0] / size)
+    assert future.wait().tolist() == [1] * 5
+    half = facula.full((100,), 1 / 3, dtype=facula.bfloat16) * (rank + 1)
+    expected = sum((facula.full((100,), 1 / 3, dtype=facula.bfloat16) * (r + 1)).float() for r in range(size))
+    dist.all_reduce(half)
+    assert facula.equal(half, expected.bfloat16())  # added in float, rounded once
+    mean = facula.full((3,), float(rank))
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    assert mean.tolist() == [sum(range(size)) / size] * 3
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * 100 * rank})
+    assert objects == [{"rank": r, "text": "x" * 100 * r} for r in range(size)]
+    gathered = [None] * size if rank == 1 else None
+    dist.gather_object((rank, "a"), gathered, 1)
+    assert rank != 1 or gathered == [(r, "a") for r in range(size)]
+    objects = ["a", 3, {4: 5}] if rank == 0 else [None] * 3
+    dist.broadcast_object_list(objects, 0)
+    assert objects == ["a", 3, {4: 5}]
+    dist.scatter_object_list(own := [None], [r * "y" for r in range(size)] if rank == 0 else None, 0)
+    assert own == [rank * "y"]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        a, b = facula.ones(3), facula.ones(2) * rank
+        dist.all_reduce(a)
+        dist.all_reduce(b)
+    manager.wait()
+    assert a.tolist() == [size] * 3 and b.tolist() == [sum(range(size))] * 2
+    for bad in (facula.ones(2).half() if rank else None,):
+        assert bad is None or bad.dtype == facula.float16
+    with pytest.raises(RuntimeError, match="non-integral"):
+        dist.all_reduce(facula.ones(2), dist.ReduceOp.BOR)
+    dist.barrier()
+    dist.monitored_barrier(timeout=timedelta(seconds=30))
+
+
+def messages(rank):
+    size = dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for n in (0, 1, 1_000_000):
+        sent, got = facula.full((n,), float(rank)), facula.empty(n)
+        work = dist.isend(sent, right)
+        assert dist.recv(got, left) == left and facula.equal(got, facula.full((n,), float(left)))
+        work.wait()
+    # Tags select messages in any order.
+    works = [dist.isend(facula.tensor([10.0 * rank + t]), right, tag=t) for t in (1, 2, 3)]
+    for tag in (3, 1, 2):
+        dist.recv(got := facula.empty(1), left, tag=tag)
+        assert got.item() == 10 * left + tag
+    [w.wait() for w in works]
+    if rank == 0:
+        senders = [dist.recv(got := facula.empty(1), tag=7) for _ in range(size - 1)]
+        assert sorted(senders) == list(range(1, size))
+    else:
+        dist.send(facula.tensor([float(rank)]), 0, tag=7)
+    ops = [
+        dist.P2POp(dist.isend, facula.tensor([rank]), right),
+        dist.P2POp(dist.irecv, got := facula.tensor([0]), left),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert got.item() == left
+    if rank == 0:
+        dist.send_object_list(["a", {1: 2}], 1)
+    elif rank == 1:
+        dist.recv_object_list(objects := [None, None], 0)
+        assert objects == ["a", {1: 2}]
+
+
+def subgroups(rank):
+    size = dist.get_world_size()
+    even = dist.new_group(list(range(0, size, 2)))
+    odd = dist.new_group(list(range(1, size, 2)))
+    own, other = (odd, even) if rank % 2 else (even, odd)
+    assert other == dist.GroupMember.NON_GROUP_MEMBER and dist.get_rank(other) == -1
+    x = facula.tensor([float(rank)])
+    dist.all_reduce(x, group=own)
+    assert x.item() == sum(range(rank % 2, size, 2))
+    assert dist.get_process_group_ranks(own) == list(range(rank % 2, size, 2))
+    assert dist.get_rank(own) == rank // 2 and dist.get_global_rank(own, rank // 2) == rank
+    last = size - 2 + rank % 2
+    y = facula.tensor([float(rank)])
+    dist.broadcast(y, last, group=own)
+    assert y.item() == last
+    part, parts = dist.new_subgroups(2)
+    assert part.size() == 2 and len(parts) == size // 2
+    local = dist.new_group([rank], use_local_synchronization=True)
+    assert dist.get_world_size(local) == 1
+    dist.destroy_process_group(own)
+    with pytest.raises(ValueError):
+        dist.get_group_rank(own, rank)
+
+
+def everything(rank):
+    for part in (reduce_everything, exchange_everything, layouts_and_objects, messages, subgroups):
+        part(rank)
+
+
+def some(rank):
+    for part in (exchange_everything, layouts_and_objects, messages):
+        part(rank)
+
+
+def test_collectives_of_four_ranks():
+    results(4, everything)
+
+
+def test_collectives_over_tcp():
+    results(3, some, environment={"FACULA_DISTRIBUTED_TRANSPORT": "tcp"})
+
+
+# ---- DistributedDataParallel
+
+
+def network(seed):
+    facula.manual_seed(seed)
+    return facula.nn.Sequential(
+        facula.nn.Linear(6, 16),
+        facula.nn.Tanh(),
+        facula.nn.Linear(16, 8),
+        facula.nn.Tanh(),
+        facula.nn.Linear(8, 3),
+    ).double()
+
+
+def train_in_parallel(rank):
+    size = dist.get_world_size()
+    data = facula.randn(4, 8 * size, 6, generator=facula.Generator().manual_seed(1), dtype=facula.float64)
+    target = facula.randn(4, 8 * size, 3, generator=facula.Generator().manual_seed(2), dtype=facula.float64)
+
+    def trained(net, mine, steps=4, accumulate=False):
+        opt = facula.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for x, y in zip(data[:steps], target[:steps]):
+            opt.zero_grad()
+            if accumulate:
+                with net.no_sync():
+                    ((net(x[mine]) - y[mine]) ** 2).mean().backward()
+            ((net(x[mine]) - y[mine]) ** 2).mean().backward()
+            opt.step()
+        return [p.detach() for p in net.parameters()]
+
+    alone = trained(network(5), slice(None))
+    DDP = facula.nn.parallel.DistributedDataParallel
+    mine = slice(8 * rank, 8 * rank + 8)
+    for options in (
+        {},
+        {"gradient_as_bucket_view": True},
+        {"find_unused_parameters": True},
+        {"static_graph": True},
+        {"bucket_cap_mb": 0.0005},
+    ):
+        net = DDP(network(5 if rank == 0 else 99), **options)  # the weights of rank 0 count
+        for got, expected in zip(trained(net, mine), alone):
+            facula.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+        net = DDP(network(5), **options)
+        doubled = [p for p in trained(net, mine, accumulate=True)]
+        first = [None] * size
+        dist.all_gather_object(first, [p.tolist() for p in doubled])
+        assert all(f == first[0] for f in first)
+
+
+def unused_parameters(rank):
+    class Branches(facula.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right, self.never = (facula.nn.Linear(2, 2) for _ in range(3))
+
+        def forward(self, x, left):
+            return self.left(x) if left else self.right(x)
+
+    DDP = facula.nn.parallel.DistributedDataParallel
+    net = DDP(Branches(), find_unused_parameters=True)
+    x = facula.ones(1, 2)
+    net(x, rank == 0).sum().backward()
+    # Rank 0 alone uses `left`: the mean has its gradient divided by the number of ranks.
+    size = dist.get_world_size()
+    assert facula.equal(net.module.left.weight.grad, facula.ones(2, 2) / size)
+    assert facula.equal(net.module.right.weight.grad, facula.ones(2, 2) * (size - 1) / size)
+    assert net.module.never.weight.grad is None
+    net = DDP(Branches())
+    net(x, True).sum().backward()
+    with pytest.raises(RuntimeError, match="did not receive grad for rank .*right.weight, right.bias, never"):
+        net(x, True)
+
+
+def uneven_inputs(rank):
+    DDP = facula.nn.parallel.DistributedDataParallel
+    for divide in (True, False):
+        net = DDP(facula.nn.Linear(1, 1, bias=False))
+        with facula.no_grad():
+            net.module.weight.fill_(1.0)
+        with net.join(divide_by_initial_world_size=divide):
+            for _ in range(2 + rank):
+                net.zero_grad()
+                (net(facula.ones(1, 1)) * (rank + 1)).sum().backward()
+        assert net._get_ddp_logging_data()["join_uneven_inputs"] == (1 if rank else 0)
+        if rank == 1:  # only this rank had a third input
+            assert net.module.weight.grad.item() == (1.0 if divide else 2.0)
+
+
+def disagreeing_models(rank):
+    with pytest.raises(
+        RuntimeError, match="same model across all ranks, but Rank 0 has 2 params, while rank 1"
+    ):
+        facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(2, 2, bias=rank == 0))
+    with pytest.raises(RuntimeError, match="in process 1 with sizes"):
+        facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(2, 2 + rank))
+
+
+def data_parallel(rank):
+    for part in (train_in_parallel, unused_parameters, uneven_inputs, disagreeing_models):
+        part(rank)
+
+
+def test_data_parallel_training_equals_one_process():
+    results(2, data_parallel)
+
+
+# ---- communication hooks
+
+
+def trained_with(hook, state, steps=40):
+    facula.manual_seed(3)
+    net = facula.nn.parallel.DistributedDataParallel(
+        facula.nn.Sequential(facula.nn.Linear(16, 32), facula.nn.Tanh(), facula.nn.Linear(32, 4))
+    )
+    if hook is not None:
+        net.register_comm_hook(state, hook)
+    facula.manual_seed(dist.get_rank())
+    x = facula.randn(64, 16)
+    y = facula.sin(x[:, :4] * 2)
+    opt = facula.optim.SGD(net.parameters(), lr=0.2)
+    for _ in range(steps):
+        opt.zero_grad()
+        loss = ((net(x) - y) ** 2).mean()
+        loss.backward()
+        opt.step()
+    return [p.detach() for p in net.parameters()], loss.item()
+
+
+def communication_hooks(rank):
+    from facula.distributed.algorithms.ddp_comm_hooks import (
+        default_hooks,
+        post_localSGD_hook,
+        powerSGD_hook,
+        quantization_hooks,
+    )
+
+    plain, loss = trained_with(None, None)
+
+    def custom(state, bucket):
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda f: f.value()[0] / dist.get_world_size())
+
+    exact = [(default_hooks.allreduce_hook, None), (custom, None)]
+    exact.append(
+        (post_localSGD_hook.post_localSGD_hook, post_localSGD_hook.PostLocalSGDState(None, None, 100))
+    )
+    for hook, state in exact:
+        for got, expected in zip(trained_with(hook, state)[0], plain):
+            facula.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    power = {"start_powerSGD_iter": 2, "min_compression_rate": 0.5}
+    rough = [
+        (default_hooks.fp16_compress_hook, None),
+        (default_hooks.bf16_compress_hook, None),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), None),
+        (quantization_hooks.quantization_pertensor_hook, None),
+        (quantization_hooks.quantization_perchannel_hook, None),
+        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 4, **power)),
+        (powerSGD_hook.batched_powerSGD_hook, powerSGD_hook.PowerSGDState(None, 4, **power)),
+    ]
+    for hook, state in rough:
+        weights, final = trained_with(hook, state)
+        assert final < loss * 1.1, (hook.__name__, final, loss)
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, [w.tolist() for w in weights])
+        assert everyone[0] == everyone[1], hook.__name__
+    state = powerSGD_hook.PowerSGDState(None, 1, **power)
+    trained_with(powerSGD_hook.powerSGD_hook, state, steps=4)
+    assert state.compression_stats()[0] > 4
+
+
+def test_communication_hooks_train_like_all_reduce():
+    results(2, communication_hooks)
+
+
+# ---- faults
+
+
+def disagree(rank, case):
+    if case == "operation":
+        call = (
+            (lambda: dist.all_reduce(facula.ones(2))) if rank else (lambda: dist.broadcast(facula.ones(2), 0))
+        )
+    elif case == "shape":
+        call = lambda: dist.all_reduce(facula.ones(2 + rank % 2))  # noqa: E731
+    elif case == "dtype":
+        call = lambda: dist.all_reduce(facula.ones(2, dtype=facula.float64 if rank else facula.float32))  # noqa: E731
+    elif case == "root":
+        call = lambda: (dist.broadcast(facula.ones(2), rank % 2), dist.barrier())  # noqa: E731
+    elif case == "reduction":
+        call = lambda: dist.all_reduce(facula.ones(2), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)  # noqa: E731
+    else:
+        call = lambda: dist.all_to_all_single(facula.ones(6), facula.ones(6), [1 + rank, 5 - rank], [3, 3])  # noqa: E731
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as error:
+        call()
+    return time.monotonic() - began, str(error.value)
+
+
+@pytest.mark.parametrize("case", ["operation", "shape", "dtype", "root", "reduction", "split"])
+def test_ranks_that_disagree_are_both_named_on_all_ranks(case):
+    for seconds, text in results(2, disagree, case):
+        assert seconds < 2, text
+        assert "rank 0" in text and "rank 1" in text, text
+
+
+def die_or_wait(rank, victim):
+    import threading
+
+    dist.all_reduce(facula.ones(3))
+    dist.barrier()
+    x = facula.ones(1_000_000)
+    if rank == victim:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        time.sleep(60)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as error:
+        while True:
+            dist.all_reduce(x)
+    return time.monotonic() - began, str(error.value)
+
+
+@pytest.mark.parametrize("transport", ["", "tcp"])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_is_named_by_all_others(victim, transport):
+    environment = {"FACULA_DISTRIBUTED_TRANSPORT": transport}
+    answers = outcomes(3, die_or_wait, victim, environment=environment)
+    assert answers.pop(victim) == ("ended", -signal.SIGKILL)
+    for kind, *answer in answers:
+        assert kind == "result", answer
+        seconds, text = answer[0]
+        assert seconds < 3 and f"rank {victim} (pid" in text and "died" in text, text
+
+
+def late(rank):
+    if rank == 1:
+        time.sleep(2)
+        return ""
+    with pytest.raises(RuntimeError) as error:
+        dist.barrier(timeout=timedelta(milliseconds=300))
+    return str(error.value)
+
+
+def test_a_collective_raises_at_its_deadline():
+    assert "Timed out waiting 300ms for barrier" in results(2, late)[0]
+
+
+def watched(rank):
+    dist.all_reduce(facula.ones(2))
+    if rank == 1:
+        time.sleep(2.5)
+    dist.barrier()
+    if rank == 0:
+        group = dist.group.WORLD
+        records = json.loads(group._native.records())
+        mine = [(r["operation"], r["state"]) for r in records if r["rank"] == 1]
+        assert mine == [("all_reduce", "completed"), ("barrier", "completed")] or mine[-1][1] == "started", (
+            mine
+        )
+        assert "test_distributed.py:" in records[0]["site"]
+
+
+def test_the_flight_recorder_names_operations_and_lines():
+    results(2, watched, environment={"FACULA_DISTRIBUTED_WATCHDOG_SECONDS": "1"})
+
+
+def lonely(rank):
+    return dist.get_rank()
+
+
+def test_ranks_are_claimed_once(tmp_path):
+    program = """
+import sys, facula.distributed as dist
+from datetime import timedelta
+rank, size, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+store = dist.FileStore(path, 2)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=5))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(facula.__file__).parents[1])}
+
+    def start(*arguments):
+        command = [sys.executable, "-c", program, *map(str, arguments), tmp_path / "store"]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    twice = [start(0, 2), start(0, 2)]
+    errors = [p.communicate()[1] for p in twice]
+    assert sum("another process is rank 0 already" in e for e in errors) == 1, errors
+    other = start(1, 3).communicate()[1]
+    assert "was told of 3 processes, another one of 2" in other
+
+
+# ---- the launcher
+
+PROGRAM = """
+import os, sys, facula, facula.distributed as dist
+dist.init_process_group("gloo")
+x = facula.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(x)
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print(dist.get_rank(), os.environ["LOCAL_RANK"], dist.get_world_size(), x.item(), attempt, flush=True)
+if attempt == 0 and dist.get_rank() == 1:
+    os._exit(9)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def launch(tmp_path, *options, module="run"):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", f"facula.distributed.{module}", *options, str(tmp_path / "program.py")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(facula.__file__).parents[1])}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_the_launcher_starts_all_processes_again_after_a_failure(tmp_path):
+    done = launch(tmp_path, "--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    assert done.returncode == 0, done.stderr
+    lines = {line for line in done.stdout.replace("10 0", "1\n0 0").split("\n") if line}
+    assert {"0 0 2 3.0 1", "1 1 2 3.0 1"} <= lines, done.stdout
+    logs = tmp_path / "logs"
+    done = launch(tmp_path, "--standalone", "--nproc-per-node=2", "--redirects=3", f"--log-dir={logs}")
+    assert done.returncode == 1 and "exitcode  : 9" in done.stderr and not done.stdout
+    (log,) = logs.glob("*/attempt_0/1/stdout.log")
+    assert log.read_text() == "1 1 2 3.0 0\n"
+
+
+def test_nodes_meet_over_a_store(tmp_path):
+    """Two agents on one host stand for two nodes."""
+    import threading
+
+    (tmp_path / "free").write_text("")
+    with __import__("socket").create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
+    options += ["--rdzv-id=job", "--max-restarts=1"]
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(launch(tmp_path, *options))) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [a.returncode for a in answers] == [0, 0], answers
+    text = "".join(a.stdout for a in answers)
+    assert "0 0 2 3.0 1" in text and "1 0 2 3.0 1" in text
