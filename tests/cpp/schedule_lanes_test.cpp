@@ -186,7 +186,28 @@ TEST(InLanes, UnrolledLoopsHaveFewSteps) {
   };
   EXPECT_NE(steps("16").find("16 unrolled"), std::string::npos);
   EXPECT_NE(steps("17").find("i1 < 17 {"), std::string::npos);
-  EXPECT_NE(steps("p0").find("i1 < p0 unroll 4 {"), std::string::npos);
+  EXPECT_NE(steps("p0").find("i1 < p0 unroll 4 prefetch 512 {"), std::string::npos);
+}
+
+TEST(InLanes, LoopsWithLittleWorkSayHowFarTheyPrefetch) {
+  const std::string text = lowered(nest(R"(  for i1 < p0 {
+    let v1 = load[0:float32](mul(i1, 2))
+    store 1[add(i1, 3)] = add(v1:float32, load[0:float32](remainder(i1, 5)))
+  }
+)"));
+  Nest n = parse_nest(text);
+  const Statement& loop = n.body.back();
+  EXPECT_EQ(loop.lanes.prefetch, 512) << text;
+  EXPECT_EQ(print(n), text);
+  auto places = prefetched_places(loop);
+  ASSERT_EQ(places.size(), 2U);  // not the load at a remainder, which is not linear
+  EXPECT_EQ(places[0].slot, 0);
+  EXPECT_EQ(print(places[0].offset), "mul(i1, 2)");
+  EXPECT_EQ(places[1].slot, 1);
+  EXPECT_EQ(print(places[1].offset), "add(i1, 3)");
+  expect_refused(with(lowered(nest(kColumns)), "chains 4", "chains 4 prefetch 512"),
+                 "prefetches and has no rounds");
+  EXPECT_THROW(verify(n, LaneLimits{.lanes = 4, .prefetch = 256}), Error);
 }
 
 TEST(InLanes, AreRefusedWhereLanesWouldMeet) {

@@ -22,6 +22,7 @@ CHANGES = {"ruff check": ["--fix", "--quiet"], "ruff format": ["--quiet"], "clan
 
 LONGEST = 60  # lines of a function, its tables not counted, or of a definition of an operator
 LONGEST_FAMILY = 400  # lines of a file of the catalog
+LARGEST = 450  # lines of a class
 NOT_CODE = re.compile(
     r"""(?<=\d)'(?=\d)|//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'"""
     r"""|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""",
@@ -29,6 +30,7 @@ NOT_CODE = re.compile(
 )
 LABELS = re.compile(r"\b(public|private|protected)\s*:|\btemplate\s*<[^(){}]*>(?=\s)")
 SCOPE = re.compile(r"(inline\s+)?(namespace|class|struct|union|enum)\b|extern\s*$")
+CLASS = re.compile(r"(?:class|struct|union)\s+(?:\[\[.*?\]\]\s*|alignas\(.*?\)\s*)*([\w:]+)")
 BODY = re.compile(r"([)}]|\b(const|noexcept|override|final|mutable|try))$|\)\s*(const\s*)?->[^{}]*$")
 TABLE_ROW = re.compile(r"\s*(case [^;{]*:(\s*return)?[^;{]*;?|default:[^;{]*;?|[A-Z_]+\([\w, ]*\)\s*)$")
 
@@ -47,24 +49,36 @@ def test_sources_are_laid_out(tool):
     assert answer.returncode == 0, f"`make format` mends most of this:\n{answer.stdout}{answer.stderr}"
 
 
-def functions(text):
-    """First line, name and number of lines of each function. One-line cases, as tables have, do not count."""
+def blocks(text):
+    """Every block in braces: its head, the blocks around it, and its code without comments and texts."""
     code = NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-    start, blocks = 0, []  # of what is open: its head, and where head and brace are
+    start, around = 0, []  # of what is open: its head, and where head and brace are
     for m in re.finditer(r"[{};]", code):
         if m[0] == "{":
-            blocks.append((LABELS.sub("", code[start : m.start()]).strip(), start, m.start()))
+            around.append((LABELS.sub("", code[start : m.start()]).strip(), start, m.start()))
         elif m[0] == "}":
-            head, begin, at = blocks.pop()
+            head, begin, at = around.pop()
             is_body = BODY.search(head) and "(" in head
-            if is_body and not SCOPE.match(head) and all(SCOPE.match(b[0]) for b in blocks):
-                rows = code[at : m.end()].split("\n")
-                name = re.search(r"(operator[^;]*?|~?\w+)(?:<\w+>)?\s*\(", head)
-                yield code.count("\n", 0, at) + 1, name[1], sum(not TABLE_ROW.match(r) for r in rows)
+            yield code.count("\n", 0, at) + 1, head, is_body, [b[0] for b in around], code[at : m.end()]
             if not is_body and not SCOPE.match(head):  # a value in braces: the head goes on behind it
                 start = begin
                 continue
         start = m.end()
+
+
+def functions(text):
+    """First line, name and number of lines of each function. One-line cases, as tables have, do not count."""
+    for line, head, is_body, around, code in blocks(text):
+        if is_body and not SCOPE.match(head) and all(SCOPE.match(b) for b in around):
+            name = re.search(r"(operator[^;]*?|~?\w+)(?:<\w+>)?\s*\(", head)
+            yield line, name[1], sum(not TABLE_ROW.match(r) for r in code.split("\n"))
+
+
+def classes(text):
+    """First line, name and number of lines of each class."""
+    for line, head, _, _, code in blocks(text):
+        if name := CLASS.match(head):
+            yield line, name[1], code.count("\n") + 1
 
 
 def definitions(text):
@@ -122,9 +136,35 @@ int g(int x) {  // {
     assert list(functions(text)) == [(2, "A", 3), (7, "g", 4)]
 
 
+def test_lines_of_classes_are_counted():
+    text = """namespace n {
+class [[nodiscard]] A final : B<int> {
+  struct C {
+    int x = 3;
+  } c_{};
+};
+enum class D { e };
+}
+"""
+    assert sorted(classes(text)) == [(2, "A", 5), (3, "C", 3)]
+
+
+def sources_of_functions():
+    return sorted([*(ROOT / "src/facula").rglob("*.[ch]*"), *(ROOT / "python/bind").rglob("*.[ch]*")])
+
+
+def test_classes_have_one_subject():
+    large = []
+    for f in sources_of_functions():
+        for line, name, length in classes(f.read_text()):
+            if length > LARGEST:
+                large.append(f"{f.relative_to(ROOT)}:{line}: {name} has {length} lines")
+    assert not large, f"divide these by subject, into at most {LARGEST} lines each:\n" + "\n".join(large)
+
+
 def test_functions_fit_a_screen():
     long = []
-    for f in sorted([*(ROOT / "src/facula").rglob("*.[ch]*"), *(ROOT / "python/bind").rglob("*.[ch]*")]):
+    for f in sources_of_functions():
         where = str(f.relative_to(ROOT))
         text = f.read_text()
         parts = [p for p in functions(text) if p[1] != "FACULA_FAMILY"]

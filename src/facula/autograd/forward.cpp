@@ -11,6 +11,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
+#include "facula/base/thread_state.h"
 #include "facula/op/written.h"
 
 namespace facula::autograd {
@@ -55,8 +56,6 @@ struct Level {
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
 };
 thread_local std::unique_ptr<Level> current;  // by pointer: memory of a thread itself is scarce
-// Asked by every node that unpacks a result.
-__attribute__((tls_model("initial-exec"))) thread_local bool entered = false;
 
 Tensor share(TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); }
 
@@ -311,15 +310,15 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
 void enter_forward_level() {
   runtime_check(!current, "forward_ad") << "Nested forward mode AD is not supported at the moment";
   current = std::make_unique<Level>();
-  entered = true;
+  thread_state.has_forward_level = true;
 }
 void exit_forward_level() {
   runtime_check(bool(current), "forward_ad") << "Trying to exit a forward AD level but no level is entered";
   auto results = std::move(current->results);
-  entered = false;
+  thread_state.has_forward_level = false;
   current.reset();
 }
-bool forward_level() { return entered; }
+bool forward_level() { return thread_state.has_forward_level; }
 
 void restore_tangent(const Tensor& t, const Node& node, int k) {
   auto it = current->results.find({&node, k});

@@ -5,13 +5,10 @@
 #include <vector>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/thread_state.h"
 
 namespace facula::autograd {
 namespace {
-struct Modes {
-  bool grad = true, inference = false;
-};
-__attribute__((tls_model("initial-exec"))) thread_local Modes modes;
 std::atomic<bool> anomaly{false}, anomaly_nan{true};
 std::atomic<std::string (*)()> stack_source{nullptr};
 struct SavedHooks {
@@ -46,21 +43,21 @@ void set_saved_hooks_disabled(const std::string* message) {
   saved_hooks().disabled = message ? std::optional(*message) : std::nullopt;
 }
 
-bool grad_enabled() { return modes.grad; }
-void set_grad_enabled(bool enabled) { modes.grad = enabled; }
-bool inference_enabled() { return modes.inference; }
+bool grad_enabled() { return thread_state.grad; }
+void set_grad_enabled(bool enabled) { thread_state.grad = enabled; }
+bool inference_enabled() { return thread_state.inference; }
 
-GradMode::GradMode(bool enabled) : outer_(modes.grad) { modes.grad = enabled; }
-GradMode::~GradMode() { modes.grad = outer_; }
+GradMode::GradMode(bool enabled) : outer_(thread_state.grad) { thread_state.grad = enabled; }
+GradMode::~GradMode() { thread_state.grad = outer_; }
 
-InferenceMode::InferenceMode(bool enabled) : outer_(modes.inference), outer_grad_(modes.grad) {
-  modes.inference = enabled;
-  if (enabled) modes.grad = false;
-  else if (outer_) modes.grad = true;
+InferenceMode::InferenceMode(bool enabled) : outer_(thread_state.inference), outer_grad_(thread_state.grad) {
+  thread_state.inference = enabled;
+  if (enabled) thread_state.grad = false;
+  else if (outer_) thread_state.grad = true;
 }
 InferenceMode::~InferenceMode() {
-  modes.inference = outer_;
-  modes.grad = outer_grad_;
+  thread_state.inference = outer_;
+  thread_state.grad = outer_grad_;
 }
 
 bool anomaly_enabled() { return anomaly.load(std::memory_order_relaxed); }

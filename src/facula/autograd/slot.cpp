@@ -8,6 +8,7 @@
 #include "facula/autograd/calls.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/fork.h"
+#include "facula/base/thread_state.h"
 
 namespace facula::autograd {
 namespace {
@@ -17,7 +18,6 @@ TableMutex& accumulator_lock() {
   return m;
 }
 std::atomic<int> next_hook{0};
-constinit FACULA_FAST_THREAD_LOCAL Tracing* tracing = nullptr;
 
 Node& node_for_hooks(const Tensor& t, int& result) {
   user_check(t.requires_grad(), "register_hook")
@@ -30,21 +30,21 @@ Node& node_for_hooks(const Tensor& t, int& result) {
 
 }  // namespace
 
-Tracing* Tracing::current() { return tracing; }
-Tracing::With::With(Tracing* t) : outer_(std::exchange(tracing, t)) {}
-Tracing::With::~With() { tracing = outer_; }
+Tracing* Tracing::current() { return thread_state.tracing; }
+Tracing::With::With(Tracing* t) : outer_(std::exchange(thread_state.tracing, t)) {}
+Tracing::With::~With() { thread_state.tracing = outer_; }
 
 Tensor grad_of(const Tensor& t) {
-  if (tracing) [[unlikely]]
-    tracing->slot_is_read(t);
+  if (thread_state.tracing) [[unlikely]]
+    thread_state.tracing->slot_is_read(t);
   Meta* m = meta_of(t);
   if (!m) return {};
   return m->retained ? m->retained->grad : m->grad;
 }
 
 void set_grad(const Tensor& t, const Tensor& g) {
-  if (tracing) [[unlikely]]
-    tracing->slot_changes(t);
+  if (thread_state.tracing) [[unlikely]]
+    thread_state.tracing->slot_changes(t);
   if (!g.defined()) {
     if (Meta* m = meta_of(t)) (m->retained ? m->retained->grad : m->grad) = {};
     return;

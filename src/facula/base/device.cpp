@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "facula/base/error.h"
+#include "facula/base/thread_state.h"
 
 namespace facula {
 
@@ -120,14 +121,10 @@ void set_device_loader(std::function<void(const std::string&)> loader) {
   n.loader = std::move(loader);
 }
 
-namespace {
-constinit thread_local Device this_threads;
-}
-
-Device default_device() { return this_threads; }
+Device default_device() { return thread_state.default_device; }
 void set_default_device(Device d) {
   note_device(d);
-  this_threads = d;
+  thread_state.default_device = d;
 }
 
 }  // namespace facula

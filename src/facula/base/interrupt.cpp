@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "facula/base/thread_state.h"
+
 namespace facula {
 
 namespace {
@@ -14,13 +16,6 @@ namespace {
 constexpr int64_t kEvery = 20'000'000;  // nanoseconds between two checks
 
 std::atomic<void (*)()> installed{nullptr};
-// State of this thread: whether it is the main thread of the process (-1: not determined yet), the number of
-// Uninterrupted scopes, and the time of the next check.
-struct Turn {
-  int main = -1, closed = 0;
-  int64_t next = 0;
-};
-__attribute__((tls_model("initial-exec"))) thread_local Turn turn;
 
 int64_t now() {
   timespec t;
@@ -34,16 +29,17 @@ void set_interrupt_check(void (*check)()) { installed = check; }
 
 void check_interrupt() {
   auto check = installed.load(std::memory_order_relaxed);
-  if (!check || turn.closed) return;
-  if (turn.main < 0) turn.main = syscall(SYS_gettid) == getpid();
-  if (!turn.main) return;
+  auto& thread = thread_state;
+  if (!check || thread.uninterrupted) return;
+  if (thread.is_main < 0) thread.is_main = syscall(SYS_gettid) == getpid();
+  if (!thread.is_main) return;
   int64_t t = now();
-  if (t < turn.next) return;
-  turn.next = t + kEvery;
+  if (t < thread.next_interrupt_check) return;
+  thread.next_interrupt_check = t + kEvery;
   check();
 }
 
-Uninterrupted::Uninterrupted() { ++turn.closed; }
-Uninterrupted::~Uninterrupted() { --turn.closed; }
+Uninterrupted::Uninterrupted() { ++thread_state.uninterrupted; }
+Uninterrupted::~Uninterrupted() { --thread_state.uninterrupted; }
 
 }  // namespace facula

@@ -15,7 +15,7 @@ namespace facula {
   _(kernels, "each kernel that is made: how its loops are arranged, its loops, the time; what libraries choose") \
   _(cache, "where each kernel was found or stored: file and digest")                            \
   _(layouts, "each tensor whose memory leaves or regains the logical layout")                      \
-  _(passes, "graphs of composites before they are fused")                                       \
+  _(passes, "the time of each pass from a graph to its kernels, and graphs before they are fused") \
   _(llvm, "the LLVM code of each kernel that is compiled")                                       \
   _(recompiles, "each capture of a compiled function, and the guard that made it necessary")     \
   _(breaks, "where a compiled function is divided: line, reason, and what would prevent it")     \

@@ -7,6 +7,7 @@
 #include "facula/autograd/calls.h"
 #include "facula/autograd/forward.h"
 #include "facula/base/random.h"
+#include "facula/base/thread_state.h"
 #include "facula/batch/derive.h"
 #include "facula/batch/replaced.h"
 #include "facula/graph/trace.h"
@@ -33,8 +34,6 @@ Tensor share(TensorImpl* t) { return Tensor(Ref<TensorImpl>::share(t)); }
 constexpr const char* kDynamic =
     "vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over ";
 
-thread_local uint64_t one_by_one_count = 0;
-
 // `t` with dimensions of size 1 inserted behind the batch, so that each example has `rank` dimensions.
 Tensor aligned(const Tensor& t, int rank) {
   int missing = rank - (t.dim() - 1);
@@ -47,7 +46,7 @@ Tensor aligned(const Tensor& t, int rank) {
 
 }  // namespace
 
-uint64_t calls_one_by_one() { return one_by_one_count; }
+uint64_t calls_one_by_one() { return thread_state.calls_one_by_one; }
 
 void Level::refuse_write(const Operator& o, const Tensor& target) {
   refused_ = target.impl()->storage.get();
@@ -330,7 +329,7 @@ Results Level::one_by_one(const Operator& o, std::span<const Value> args) {
     }
     return wrapped(std::move(none));
   }
-  ++one_by_one_count;
+  ++thread_state.calls_one_by_one;
   Generator* generator = &default_generator();
   for (auto& v : args)
     if (v.tag == Tag::generator) generator = v.generator;

@@ -14,6 +14,7 @@
 #include "facula/base/error.h"
 #include "facula/base/fork.h"
 #include "facula/base/parallel.h"
+#include "facula/base/thread_state.h"
 #include "facula/codegen/kernel.h"
 
 namespace facula::codegen {
@@ -21,8 +22,6 @@ namespace {
 
 constexpr int kMostThreads = 4;
 constexpr size_t kMostJobs = 256;  // the oldest jobs are dropped: the program has long passed them
-
-constinit thread_local bool on_thread = false;
 
 int processors() {
   static const int n = [] {
@@ -68,7 +67,7 @@ class Pool {
 
  private:
   void serve() {
-    on_thread = true;
+    thread_state.is_background = true;
     // A fork waits for the end of the job, so that the child inherits no half-initialised static.
     TableMutex busy;
     std::unique_lock lock(mutex_);
@@ -118,12 +117,14 @@ void add(std::vector<std::function<void()>> jobs) {
 }  // namespace
 
 int background_threads() {
-  if (on_thread) return 0;  // a job makes what it needs itself
+  if (thread_state.is_background) return 0;  // a job makes what it needs itself
   return std::min({num_threads(), processors(), kMostThreads + 1}) - 1;
 }
 
-bool is_background_thread() { return on_thread; }
-void check_background() { runtime_check(!on_thread || !pool().ended(), "codegen") << "the process ends"; }
+bool is_background_thread() { return thread_state.is_background; }
+void check_background() {
+  runtime_check(!thread_state.is_background || !pool().ended(), "codegen") << "the process ends";
+}
 
 void run_in_background(std::function<void()> job) {
   std::vector<std::function<void()>> jobs;
@@ -133,7 +134,7 @@ void run_in_background(std::function<void()> job) {
 
 void run_in_background_next(std::vector<std::function<void()>> jobs) {
   std::reverse(jobs.begin(), jobs.end());
-  if (on_thread) pool().add(std::move(jobs), 0);
+  if (thread_state.is_background) pool().add(std::move(jobs), 0);
 }
 
 void expect(std::vector<std::shared_ptr<const loop::LazyNest>> nests) {

@@ -264,7 +264,7 @@ const Kernel* kernel(const loop::Nest& n) {
   return &e->kernel;
 }
 
-const Kernel* kernel(const loop::LazyNest& n) {
+static const Kernel* find_or_compile(const loop::LazyNest& n) {
   auto* named = n.kernel();
   if (!named || records_kernels() || prints()) return kernel(n.nest());
   check_background();
@@ -273,6 +273,12 @@ const Kernel* kernel(const loop::LazyNest& n) {
   if (outcome == Outcome::needs_nest) return kernel(n.nest());
   complete(*e, named->name, named->tasks, named->cost);
   return &e->kernel;
+}
+
+const Kernel* kernel(const loop::LazyNest& n) {
+  auto* k = n.compiled();
+  if (!k || records_kernels()) n.set_compiled(k = find_or_compile(n));
+  return k;
 }
 
 // True if it checks indices, as kernels do that gather rows.

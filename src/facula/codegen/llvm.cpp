@@ -32,13 +32,10 @@ using loop::LoopKind;
 using loop::Monoid;
 using StatementKind = Statement::Kind;
 
-// Prefetch distance in steps, for loops with little work: one or two pages.
-constexpr uint64_t kAhead = 512;
-
-class NestEmitter : EmitMemory {
+class NestEmitter : EmitFolds {
  public:
   NestEmitter(const Nest& nest, llvm::Module& module, const std::string& features)
-      : EmitMemory(nest, module), features_(features) {}
+      : EmitFolds(nest, module), features_(features) {}
 
   void run() {
     llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
@@ -71,9 +68,6 @@ class NestEmitter : EmitMemory {
     b_.SetInsertPoint(start);
     ScalarMath math(b_, *f_, nest_.lanes == 16);
     math_ = &math;
-    each_statement(nest_.body, [&](const Statement& s) {
-      by_elements_ |= s.kind == StatementKind::loop && s.loop == LoopKind::serial && s.lanes.unroll > 1;
-    });
     layers_.emplace_back();
     emit_tasks(f_->getArg(base + 1), f_->getArg(base + 2));
     b_.CreateRetVoid();
@@ -155,36 +149,6 @@ class NestEmitter : EmitMemory {
     maybe_none_ = maybe;
   }
 
-  // Memory for a local of dtype d; in lanes, for a vector.
-  Local variable(DType d) {
-    auto* t = math_->type(d);
-    if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes()));
-    return {room(t), t, d};
-  }
-  void make_accumulator(const Statement& s) {
-    auto start = loop::identity(s.monoid, s.dtype, s.position);
-    for (size_t k = 0; k < start.size(); ++k) {
-      Local l = variable(start[k].dtype());
-      V v = emit(start[k]);
-      b_.CreateStore(spread(v), l.value);
-      locals_[s.var + int(k)] = l;
-    }
-  }
-  void assign(const Statement& s) {
-    V v = emit(s.values[0]);
-    auto it = locals_.find(s.var);
-    if (it == locals_.end() || stale(it->second)) {
-      Local l = variable(s.values[0].dtype());
-      b_.CreateStore(llvm::Constant::getNullValue(l.type), l.value);
-      it = locals_.insert_or_assign(s.var, l).first;
-    }
-    write(it->second, v);
-  }
-  // True for a local of an earlier vector of the loop, which had another number of lanes.
-  bool stale(const Local& l) const {
-    auto* v = llvm::dyn_cast<FixedVectorType>(l.type);
-    return v ? int(v->getNumElements()) != lanes() : false;
-  }
   void make_array(const Statement& s) {
     auto* element = math_->memory_type(s.dtype);
     auto* resume = b_.GetInsertBlock();
@@ -199,88 +163,6 @@ class NestEmitter : EmitMemory {
     }
     b_.SetInsertPoint(resume);
     locals_[s.var] = {room(element, count), nullptr, s.dtype};
-  }
-  void accumulate(const Statement& s) {
-    if (scans_ && scope_->accumulators().count(s.var)) return scan(s);
-    size_t count = size_t(loop::components(s.monoid));
-    std::vector<Expr> current;
-    for (size_t k = 0; k < count; ++k)
-      current.push_back(loop::local(s.var + int(k), local(s.var + int(k)).dtype));
-    auto one = loop::lift(s.monoid, s.values);
-    auto next =
-        s.rising ? loop::combine_rising(s.monoid, current, one) : loop::combine(s.monoid, current, one);
-    std::vector<V> v;
-    for (auto& e : next) v.push_back(emit(e));
-    for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
-  }
-  // Combines two partial results of one monoid, given as values of one shape.
-  std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a,
-                          const std::vector<V>& b) {
-    constexpr int kFirst = 1 << 28;
-    std::vector<Expr> x, y;
-    for (size_t k = 0; k < a.size(); ++k) {
-      x.push_back(loop::local(kFirst + int(k), types[k]));
-      y.push_back(loop::local(kFirst + 8 + int(k), types[k]));
-      locals_[kFirst + int(k)] = {a[k], nullptr, types[k]};
-      locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k]};
-    }
-    Push layer(*this, false);
-    selects_.forget();
-    auto* vector = llvm::dyn_cast<FixedVectorType>(a[0]->getType());
-    loop::LaneScope values(facts_, vector ? int(vector->getNumElements()) : 1);
-    auto* outer = std::exchange(scope_, &values);
-    std::vector<V> r;
-    for (auto& e : loop::combine(m, x, y)) r.push_back(spread(emit(e)));
-    scope_ = outer;
-    return r;
-  }
-
-  // Computes each lane's total from the first lane on, by combining lanes at distances 1, 2, 4, ..., and then with
-  // the accumulator's former value.
-  void scan(const Statement& s) {
-    auto one = loop::lift(s.monoid, s.values),
-         none = loop::identity(s.monoid, one[0].dtype(), one.back().dtype());
-    std::vector<DType> types;
-    std::vector<V> x, before, last, beside;
-    for (size_t k = 0; k < one.size(); ++k) {
-      types.push_back(one[k].dtype());
-      V v = spread(emit(one[k]));
-      x.push_back(mask_ ? b_.CreateSelect(mask_, v, spread(emit(none[k]))) : v);
-      before.push_back(read(local(s.var + int(k))));
-    }
-    if (schedule::counts(facts_, s)) {
-      V yes = b_.CreateICmpNE(x[0], llvm::Constant::getNullValue(x[0]->getType()));
-      counted_[s.var] = {before[0], yes};
-    }
-    V mask = std::exchange(mask_, nullptr);
-    for (int apart = 1; apart < lanes(); apart *= 2) {
-      std::vector<int> from;
-      std::vector<llvm::Constant*> has;
-      for (int l = 0; l < lanes(); ++l) {
-        from.push_back(l < apart ? llvm::PoisonMaskElem : l - apart);
-        has.push_back(b_.getInt1(l >= apart));
-      }
-      std::vector<V> earlier;
-      for (V v : x) earlier.push_back(b_.CreateShuffleVector(v, from));
-      auto both = combined(s.monoid, types, earlier, x);
-      for (size_t k = 0; k < x.size(); ++k)
-        x[k] = b_.CreateSelect(llvm::ConstantVector::get(has), both[k], x[k]);
-    }
-    for (V v : x) last.push_back(b_.CreateExtractElement(v, uint64_t(lanes() - 1)));
-    for (V v : before) beside.push_back(spread(v));
-    auto total = combined(s.monoid, types, beside, x), next = combined(s.monoid, types, before, last);
-    if (auto it = counted_.find(s.var); it != counted_.end()) {
-      V bits = b_.CreateBitCast(it->second.yes, b_.getIntNTy(unsigned(lanes())));
-      V count = b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, bits);
-      next[0] = b_.CreateAdd(before[0], b_.CreateZExtOrTrunc(count, before[0]->getType()));
-    }
-    mask_ = mask;
-    for (size_t k = 0; k < x.size(); ++k) {
-      Local& l = local(s.var + int(k));
-      b_.CreateStore(next[k], l.value);
-      l = {total[k], nullptr, types[k]};
-    }
-    selects_.forget();
   }
 
   // ---- loops
@@ -326,50 +208,16 @@ class NestEmitter : EmitMemory {
     guarded_ = outer;
   }
 
-  // Prefetches what a loop with little work reads from memory. Interleaved streams, such as the places and the values
-  // of a scatter, stop the hardware prefetcher at every page boundary.
+  // Prefetches what the loop accesses `prefetch` iterations after i.
   void prefetch(const Statement& s, V i) {
-    std::set<int> own;
-    each_statement(s.body, [&](const Statement& t) { own.insert(t.var); });
-    auto plain = [&](Expr offset) {
-      bool along = false, other = false;
-      loop::visit(offset, [&](Expr e) {
-        along |= e->kind == Kind::index && e->slot == s.var;
-        bool linear = e->fn == loop::Fn::add || e->fn == loop::Fn::sub || e->fn == loop::Fn::mul;
-        bool computed =
-            e->kind == Kind::constant || e->kind == Kind::param || (e->kind == Kind::call && linear);
-        other |= e->kind == Kind::local ? own.count(e->slot) > 0 : e->kind != Kind::index && !computed;
-      });
-      return along && !other;
-    };
-    V later = b_.CreateAdd(i, b_.getInt64(kAhead));
+    if (!s.lanes.prefetch) return;
+    V later = b_.CreateAdd(i, b_.getInt64(uint64_t(s.lanes.prefetch)));
     vars_[s.var] = later;
     V base = std::exchange(lane_base_, in_lanes() ? later : lane_base_);
-    loop::Seen seen;
     Push layer(*this, false);
-    for (auto& t : s.body)
-      each_expression(t, [&](Expr root) {
-        loop::each_node(root, seen, [&](Expr e) {
-          if (e->kind == Kind::load && e->slot >= 0 && plain(e->args[0])) fetch(e->slot, e->part, e->args[0]);
-        });
-      });
-    for (auto& t : s.body)
-      if (t.kind == StatementKind::store && t.buffer >= 0 && plain(t.offset))
-        fetch(t.buffer, t.part, t.offset);
+    for (auto& p : loop::prefetched_places(s)) fetch(p.slot, p.part, p.offset);
     lane_base_ = base;
     vars_[s.var] = i;
-  }
-  // True if a loop over lanes only stores the places of a scatter, or only initialises its result.
-  bool takes_turns(const Statement& s) {
-    bool any = false, all = true;
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind != StatementKind::store) return;
-      any = true;
-      auto array = locals_.find(-1 - t.buffer);  // declared outside of the loop
-      bool places = t.buffer < 0 && array != locals_.end() && array->second.dtype == DType::Int64;
-      all &= places || (t.buffer >= 0 && by_elements_ && loop::is_move(t.values[0], facts_.memory(t.buffer)));
-    });
-    return any && all;
   }
 
   void unrolled_loop(const Statement& s, int64_t count) {
@@ -420,41 +268,6 @@ class NestEmitter : EmitMemory {
     }
     selects_.forget();
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, chained, b_.getInt64(0));
-  }
-
-  // An outer accumulator in a loop over lanes. It has one copy for each vector of a round, each with a value per
-  // lane, unless the loop scans.
-  struct Total {
-    Monoid monoid;
-    int var;
-    std::vector<Local> outer;                // its components
-    std::vector<std::vector<Local>> copies;  // by vector of the round
-    std::vector<DType> types{};
-  };
-  std::vector<Total> totals_of(const loop::LaneScope& scope, const loop::Lanes& lanes) {
-    std::vector<Total> all;
-    for (auto& [var, t] : scope.accumulators()) {
-      Total& total = all.emplace_back(Total{t->monoid, var, {}, {}});
-      auto start = loop::identity(t->monoid, t->values[0].dtype(), t->values.back().dtype());
-      for (size_t k = 0; k < start.size(); ++k) {
-        total.outer.push_back(local(var + int(k)));
-        total.types.push_back(total.outer[k].dtype);
-      }
-      if (lanes.scan) total.copies.push_back(total.outer);
-      for (int u = 0; u < lanes.unroll && !lanes.scan; ++u) {
-        auto& copy = total.copies.emplace_back();
-        for (size_t k = 0; k < start.size(); ++k) {
-          auto* vector = FixedVectorType::get(math_->type(total.types[k]), unsigned(lanes.width));
-          Local l{room(vector), vector, total.types[k]};
-          b_.CreateStore(b_.CreateVectorSplat(unsigned(lanes.width), emit(start[k])), l.value);
-          copy.push_back(l);
-        }
-      }
-    }
-    return all;
-  }
-  void use(const Total& t, const std::vector<Local>& parts) {
-    for (size_t k = 0; k < parts.size(); ++k) locals_[t.var + int(k)] = parts[k];
   }
 
   void vector_loop(const Statement& s, V extent) {
@@ -511,9 +324,8 @@ class NestEmitter : EmitMemory {
   V rounds(const Statement& s, V extent, V done, const std::vector<Total>& totals) {
     int64_t round = int64_t(s.lanes.width) * s.lanes.unroll;
     if (s.extent->kind == Kind::constant && s.extent->value.to_int() < round) return done;
-    bool prefetches = takes_turns(s);
     return complete_groups(done, extent, round, [&](V i) {
-      if (prefetches) prefetch(s, i);
+      prefetch(s, i);
       for (int u = 0; u < s.lanes.unroll; ++u) {
         for (auto& t : totals) use(t, t.copies[size_t(u)]);
         vector(s, u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * s.lanes.width))) : i, nullptr);
@@ -533,37 +345,9 @@ class NestEmitter : EmitMemory {
     else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
   }
 
-  // Combines in a fixed tree: copies pairwise, then halves of the vector, then with the outer accumulator.
-  void fold_lanes(const Total& t, int lanes) {
-    std::vector<std::vector<V>> partial;
-    for (auto& c : t.copies) {
-      auto& p = partial.emplace_back();
-      for (auto& l : c) p.push_back(read(l));
-    }
-    for (; partial.size() > 1; partial.resize(partial.size() / 2))
-      for (size_t k = 0; k < partial.size() / 2; ++k)
-        partial[k] = combined(t.monoid, t.types, partial[2 * k], partial[2 * k + 1]);
-    std::vector<V> x = partial[0];
-    for (int width = lanes / 2; width >= 1; width /= 2) {
-      std::vector<int> low, high;
-      for (int i = 0; i < width; ++i) low.push_back(i), high.push_back(width + i);
-      std::vector<V> a, b;
-      for (V v : x) {
-        a.push_back(width > 1 ? b_.CreateShuffleVector(v, low) : b_.CreateExtractElement(v, uint64_t(0)));
-        b.push_back(width > 1 ? b_.CreateShuffleVector(v, high) : b_.CreateExtractElement(v, uint64_t(1)));
-      }
-      x = combined(t.monoid, t.types, a, b);
-    }
-    std::vector<V> before;
-    for (auto& l : t.outer) before.push_back(read(l));
-    auto r = combined(t.monoid, t.types, before, x);
-    for (size_t k = 0; k < t.outer.size(); ++k) b_.CreateStore(r[k], t.outer[k].value);
-  }
-
   const std::string& features_;
-  bool is_alone_ = false;     // in a vector outside of strips
-  bool by_elements_ = false;  // some loop only updates elements of memory
-  bool scans_ = false;        // in a loop over lanes that scans
+  bool is_alone_ = false;  // in a vector outside of strips
+  bool scans_ = false;     // in a loop over lanes that scans
 };
 
 const llvm::Target* target() {

@@ -3,7 +3,8 @@
 //   EmitFrame      control flow, locals, and the values that the code has computed
 //   EmitValues     expressions, selects, checks (llvm_values.cpp)
 //   EmitMemory     loads and stores (llvm_memory.cpp)
-//   NestEmitter    statements, loops and folds, the functions of a kernel (llvm.cpp)
+//   EmitFolds      accumulators, in lanes too, and scans (llvm_folds.cpp)
+//   NestEmitter    statements and loops, the functions of a kernel (llvm.cpp)
 // An expression is a vector if it differs between lanes; everything else is scalar.
 #pragma once
 #include <llvm/IR/IRBuilder.h>
@@ -213,6 +214,42 @@ class EmitMemory : protected EmitValues {
   V load_pair(Expr re, Expr im, DType d, V mask);
   bool store_pair(const Statement& re, const Statement& im);
   size_t store_neighbours(const loop::Block& block, size_t k);
+};
+
+class EmitFolds : protected EmitMemory {
+ protected:
+  using EmitMemory::EmitMemory;
+  // Memory for a local of dtype d; in lanes, for a vector.
+  Local variable(DType d);
+  void make_accumulator(const Statement& s);
+  void assign(const Statement& s);
+  void accumulate(const Statement& s);
+
+  // An outer accumulator in a loop over lanes. It has one copy for each vector of a round, each with a value per
+  // lane, unless the loop scans.
+  struct Total {
+    loop::Monoid monoid;
+    int var;
+    std::vector<Local> outer;                // its components
+    std::vector<std::vector<Local>> copies;  // by vector of the round
+    std::vector<DType> types{};
+  };
+  std::vector<Total> totals_of(const loop::LaneScope& scope, const loop::Lanes& lanes);
+  void use(const Total& t, const std::vector<Local>& parts);
+  // Combines in a fixed tree: copies pairwise, then halves of the vector, then with the outer accumulator.
+  void fold_lanes(const Total& t, int lanes);
+
+  bool scans_ = false;  // in a loop over lanes that scans
+
+ private:
+  // True for a local of an earlier vector of the loop, which had another number of lanes.
+  bool stale(const Local& l) const;
+  // Combines two partial results of one monoid, given as values of one shape.
+  std::vector<V> combined(loop::Monoid m, std::span<const DType> types, const std::vector<V>& a,
+                          const std::vector<V>& b);
+  // Computes each lane's total from the first lane on, by combining lanes at distances 1, 2, 4, ..., and then with
+  // the accumulator's former value.
+  void scan(const Statement& s);
 };
 
 }  // namespace facula::codegen

@@ -7,6 +7,7 @@
 #include "facula/op/geometry.h"
 #include "facula/op/operator.h"
 #include "facula/run/arena.h"
+#include "facula/run/pipeline.h"
 
 namespace facula::embed {
 namespace {
@@ -41,7 +42,7 @@ class Lowering {
     g.name = program.name();
     g.number();
     out_.arguments = g.graph.inputs.size() - program.captured().size();
-    out_.steps = run::steps_of(g.graph);
+    out_.steps = run::pipeline::fuse(g.graph, g.name);
     out_.plan = run::make_plan_to_print(g, out_.steps);
     out_.places.resize(g.graph.values().size());
   }

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/base/thread_state.h"
 #include "facula/op/call.h"
 #include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
@@ -16,14 +17,16 @@ Tensor fake(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
 }
 }  // namespace
 
-static thread_local Place here;
-static thread_local int checkpoints = 0;  // number of checkpoints entered so far on this thread
-At::At(Place place) : outer_(std::exchange(here, place)) {}
-At::~At() { here = outer_; }
-Place At::now() { return here; }
-void At::next_phase() { ++here.phase; }
-int At::enter_checkpoint() { return std::exchange(here.checkpoint, ++checkpoints); }
-void At::leave_checkpoint(int outer) { here.checkpoint = outer; }
+static void set_place(Place p) {
+  thread_state.phase = p.phase;
+  thread_state.checkpoint = p.checkpoint;
+}
+At::At(Place place) : outer_(now()) { set_place(place); }
+At::~At() { set_place(outer_); }
+Place At::now() { return {thread_state.phase, thread_state.checkpoint}; }
+void At::next_phase() { ++thread_state.phase; }
+int At::enter_checkpoint() { return std::exchange(thread_state.checkpoint, ++thread_state.checkpoints); }
+void At::leave_checkpoint(int outer) { thread_state.checkpoint = outer; }
 
 bool is_countable(SymSpan sizes) {
   constexpr __int128 kMost = __int128(1) << 58;
@@ -54,7 +57,7 @@ Value* Graph::add_constant(const Tensor& eager) {
 Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results) {
   auto n = std::make_unique<Node>();
   n->id = int(nodes.size());
-  n->place = here;
+  n->place = At::now();
   n->op = &op;
   n->args = op::Args(args, op.schema);
   n->args.each_tensor([](size_t, Tensor& t) {
@@ -169,7 +172,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
       if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d];
   }
   for (auto& [v, t] : available) at[size_t(v->id)] = t;
-  const Place outer = here;
+  const Place outer = At::now();
   for (auto& n : g.nodes) {
     At at_node({outer.phase + n->place.phase, outer.checkpoint ? outer.checkpoint : n->place.checkpoint});
     if (!available.empty() && !n->results.empty() &&

@@ -349,4 +349,39 @@ const char* LaneScope::hazard_of_places(const Block& block, Places& places, Seen
   return why;
 }
 
+namespace {
+
+// True if the offset is a sum of products of the loop's index `var`, other indices, parameters and constants, which
+// locals of the loop (`own`) do not enter.
+bool is_linear(Expr offset, int var, const std::set<int>& own) {
+  bool along = false, other = false;
+  visit(offset, [&](Expr e) {
+    along |= e->kind == Kind::index && e->slot == var;
+    bool linear = e->fn == Fn::add || e->fn == Fn::sub || e->fn == Fn::mul;
+    bool computed = e->kind == Kind::constant || e->kind == Kind::param || (e->kind == Kind::call && linear);
+    other |= e->kind == Kind::local ? own.count(e->slot) > 0 : e->kind != Kind::index && !computed;
+  });
+  return along && !other;
+}
+
+}  // namespace
+
+std::vector<PrefetchedPlace> prefetched_places(const Statement& loop) {
+  std::set<int> own;
+  each_statement(loop.body, [&](const Statement& t) { own.insert(t.var); });
+  std::vector<PrefetchedPlace> all;
+  Seen seen;
+  for (auto& t : loop.body)
+    each_expression(t, [&](Expr root) {
+      each_node(root, seen, [&](Expr e) {
+        if (e->kind == Kind::load && e->slot >= 0 && is_linear(e->args[0], loop.var, own))
+          all.push_back({e->slot, e->part, e->args[0]});
+      });
+    });
+  for (auto& t : loop.body)
+    if (t.kind == Statement::Kind::store && t.buffer >= 0 && is_linear(t.offset, loop.var, own))
+      all.push_back({t.buffer, t.part, t.offset});
+  return all;
+}
+
 }  // namespace facula::loop

@@ -43,6 +43,9 @@ enum class LoopKind : uint8_t { serial, vector, unrolled, threads };
 // chain k modulo `chains`, as long as all chains have equally many iterations; then neighbouring chains are combined,
 // and the remaining iterations update their total.
 // A serial loop with `unroll` runs that many iterations, one after the other, between two tests of its counter.
+// A loop with `prefetch` prefetches, before each round (each group of `unroll` iterations of a serial loop), the elements of
+// buffers that its body accesses `prefetch` iterations later at offsets that are linear in its index (prefetched_places).
+// Values do not depend on it.
 // A loop with `scan` reads outer accumulators that its iterations update, each once, before anything is stored. In a
 // vector, each lane combines its element (the identity if it is masked off) with that of the lane at distance 1, 2,
 // 4, ... before it, until it has the total from the first lane to itself. An iteration reads this total combined with
@@ -50,6 +53,7 @@ enum class LoopKind : uint8_t { serial, vector, unrolled, threads };
 struct Lanes {
   int width = 0;  // a power of two, like the others; 0: not a loop over lanes
   int unroll = 1, strip = 1, chains = 1;
+  int prefetch = 0;
   bool tail = true;
   bool scan = false;
 };
@@ -156,12 +160,20 @@ void verify(const Nest& n,
 
 // Limits of a machine with vectors, and how far unrolling pays.
 struct LaneLimits {
-  int lanes = 16;     // 32-bit lanes of a vector
-  int strip = 8;      // most vectors of a strip
-  int unroll = 4;     // most vectors of a round, each with its own accumulators
-  int chains = 4;     // most chains of an inner loop
-  int unrolled = 16;  // most steps of an unrolled loop
+  int lanes = 16;      // 32-bit lanes of a vector
+  int strip = 8;       // most vectors of a strip
+  int unroll = 4;      // most vectors of a round, each with its own accumulators
+  int chains = 4;      // most chains of an inner loop
+  int unrolled = 16;   // most steps of an unrolled loop
+  int prefetch = 512;  // prefetch distance in iterations, for loops with little work: one or two pages
 };
+// The places that a loop with `prefetch` prefetches, over its index: loads, then stores.
+struct PrefetchedPlace {
+  int slot, part;
+  Expr offset;
+};
+std::vector<PrefetchedPlace> prefetched_places(const Statement& loop);
+
 void verify(const Nest& n,
             const LaneLimits& limits);  // RuntimeError (internal) also if it exceeds the limits
 

@@ -324,6 +324,7 @@ class NestParser : ExpressionParser {
     if (accept_word("unroll")) s.lanes.unroll = small(1);
     if (accept_word("strip")) s.lanes.strip = small(1);
     if (accept_word("chains")) s.lanes.chains = small(1);
+    if (accept_word("prefetch")) s.lanes.prefetch = small(1);
     s.lanes.scan = accept_word("scan");
     s.lanes.tail = !accept_word("whole");
     take("{");

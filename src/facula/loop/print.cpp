@@ -86,6 +86,7 @@ class NestPrinter {
     unless(s.lanes.unroll, 1, " unroll ");
     unless(s.lanes.strip, 1, " strip ");
     unless(s.lanes.chains, 1, " chains ");
+    unless(s.lanes.prefetch, 0, " prefetch ");
     if (s.lanes.scan) t += " scan";
     return s.lanes.tail ? t : t + " whole";
   }

@@ -250,6 +250,7 @@ class NestVerifier {
     refuse((l.width > 0) != bool(own), own ? " has no lanes" : " has lanes and is none over lanes");
     for (int n : {own ? l.width : 1, l.unroll, l.strip, l.chains})
       refuse(!is_small_power(n), " runs by no power of two up to 1024");
+    refuse(l.prefetch && !own && l.unroll == 1, " prefetches and has no rounds");
     auto* constant = s.extent->kind == loop::Kind::constant ? s.extent.get() : nullptr;
     if (own) {
       refuse(lanes_, " has lanes inside of lanes");
@@ -407,7 +408,7 @@ void verify(const Nest& n, const LaneLimits& limits) {
   each_statement(n.body, [&](const Statement& s) {
     auto& l = s.lanes;
     internal_check(l.width <= 4 * limits.lanes && l.unroll <= limits.unroll && l.strip <= limits.strip &&
-                   l.chains <= limits.chains)
+                   l.chains <= limits.chains && l.prefetch <= limits.prefetch)
         << "nest " << n.name << ": the loop over i" << s.var << " asks for more than the machine has";
   });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "facula/base/thread_state.h"
 #include "facula/op/operands.h"
 #include "facula/tensor/promotion.h"
 
@@ -172,11 +173,8 @@ loop::Expr LoopCall::scalar(ParameterName arg, DType d) const {
   return loop::cast(loop::load(slot(arg), operand_dtype(v), {}), compute_type(d));
 }
 
-namespace {
-__attribute__((tls_model("initial-exec"))) thread_local Mode* current_mode = nullptr;
-}
-Mode* Mode::current() { return current_mode; }
-Mode::With::With(Mode* m) : outer_(current_mode) { current_mode = m; }
-Mode::With::~With() { current_mode = outer_; }
+Mode* Mode::current() { return thread_state.mode; }
+Mode::With::With(Mode* m) : outer_(thread_state.mode) { thread_state.mode = m; }
+Mode::With::~With() { thread_state.mode = outer_; }
 
 }  // namespace facula::op

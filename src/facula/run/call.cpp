@@ -21,6 +21,7 @@ namespace {
 
 using op::Form;
 using op::Operator;
+using op::OpKind;
 using op::Results;
 using op::Tag;
 using op::Value;
@@ -73,8 +74,6 @@ Results run_view_in_place(Invocation& call) {
 Results perform_view(Invocation& call) {
   return call.form == Form::in_place ? run_view_in_place(call) : run_view(call);
 }
-
-Results perform_foreign(Invocation& call) { return run_foreign(call); }
 
 // Gives the node of a procedure's first result with a gradient the name that the definition asks for; an empty name keeps that
 // of the last call of its body.
@@ -177,11 +176,6 @@ Results perform_body(Invocation& call) {
 }
 
 inline Results perform_by_kind(Invocation& call) {
-  // By OpKind.
-  static constexpr Destination kByKind[] = {perform_primitive, perform_primitive, perform_view,
-                                            perform_body,      perform_body,      perform_primitive,
-                                            perform_primitive, perform_foreign};
-  static_assert(std::size(kByKind) == std::variant_size_v<Operator::Definition>);
   call.recording = autograd::needs_record(call.args);
   const Parts* parts = nullptr;
   if (call.interposer) [[unlikely]]
@@ -190,7 +184,17 @@ inline Results perform_by_kind(Invocation& call) {
   if (call.op.check && !call.as_one_call) call.op.check(call.call());
   if (parts) [[unlikely]]
     return (*parts)(call.call());
-  return kByKind[size_t(call.op.kind())](call);
+  switch (call.op.kind()) {
+    case OpKind::pointwise:
+    case OpKind::loop:
+    case OpKind::library:
+    case OpKind::data_dependent: return perform_primitive(call);
+    case OpKind::view: return perform_view(call);
+    case OpKind::composite:
+    case OpKind::procedure: return perform_body(call);
+    case OpKind::foreign: return run_foreign(call);
+  }
+  __builtin_unreachable();
 }
 
 inline Results perform(Invocation& call) {

@@ -17,6 +17,7 @@
 #include "facula/run/interpose.h"
 #include "facula/run/layout.h"
 #include "facula/run/operands.h"
+#include "facula/run/pipeline.h"
 #include "facula/run/trace_call.h"
 
 namespace facula::run {
@@ -245,8 +246,8 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   Key key = trace_key(o, args, {}, Purpose::recorded);
   for (int i : wrt) key.push_back(uint64_t(i));
   return traced_call<Compiled>(o, std::move(key), operands, [&] {
-    auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
-    auto parts = graph::partition(joint);
+    auto joint = pipeline::differentiate(trace_call(o, args, {}), wrt, o.name());
+    auto parts = pipeline::partition(joint, o.name());
     return std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, args);
   });
 }

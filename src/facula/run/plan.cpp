@@ -4,16 +4,12 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "facula/base/bounded.h"
-#include "facula/base/caches.h"
-#include "facula/base/fork.h"
-#include "facula/codegen/background.h"
 #include "facula/codegen/nest_index.h"
 #include "facula/loop/monoid.h"
 #include "facula/run/arena.h"
 #include "facula/run/key.h"
 #include "facula/run/layout.h"
-#include "facula/schedule/schedule.h"
+#include "facula/run/pipeline.h"
 
 namespace facula::run {
 
@@ -120,50 +116,9 @@ bool treats_each_element_alone(const schedule::Group& g) {
   return alone;
 }
 
-std::vector<Step> steps_of(const graph::Graph& g) {
-  auto steps = schedule::fuse(g, schedule::Between::exact);
-  for (auto& step : steps) {
-    if (step.kind != Step::Kind::kernel) continue;
-    step.each_element_alone = treats_each_element_alone(step.group);
-    step.analysed = schedule::analysed(step.group);
-  }
-  return steps;
-}
-
 namespace {
 
 const bool indexed = (schedule::set_nest_index(&codegen::shipped_nests), true);
-
-// The kernels of nests. The scheduler's cache returns the same nest for equal groups, so its address identifies it while it
-// lives.
-using Nests = std::vector<std::shared_ptr<const loop::LazyNest>>;
-std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
-  static TableMutex mutex;
-  using KernelOfNest = std::pair<std::shared_ptr<const loop::LazyNest>, const codegen::Kernel*>;
-  static Bounded<const loop::LazyNest*, KernelOfNest> kernel_of_nest(kMaxPlans);
-  static const Droppable registered([] {
-    std::lock_guard lock(mutex);
-    kernel_of_nest.clear();
-  });
-  std::vector<const codegen::Kernel*> all;
-  Nests missing;
-  {
-    std::lock_guard lock(mutex);
-    for (auto& n : nests) {
-      auto* of_nest = kernel_of_nest.find(n.get());
-      all.push_back(of_nest ? of_nest->second : nullptr);
-      if (!of_nest) missing.push_back(n);
-    }
-  }
-  if (missing.size() > 1) codegen::expect({missing.begin() + 1, missing.end()});
-  for (size_t k = 0; k < nests.size(); ++k) {
-    if (all[k]) continue;
-    all[k] = codegen::kernel(*nests[k]);
-    std::lock_guard lock(mutex);
-    kernel_of_nest.put(nests[k].get(), {nests[k], all[k]});
-  }
-  return all;
-}
 
 // Chooses kernels for the steps of an outline, for values of known forms.
 class Arranger {
@@ -182,8 +137,8 @@ class Arranger {
     auto layout = layout_of(step, exec, step_kernels);
     layout.output_overlaps = std::move(overlaps);
     auto schedule = step_kernels.empty.empty()
-                        ? schedule::schedule(step.group, std::move(layout), step.analysed)
-                        : schedule::schedule(without_nothing(step), std::move(layout));
+                        ? pipeline::schedule(step.group, std::move(layout), step.analysed)
+                        : pipeline::schedule(without_nothing(step), std::move(layout), nullptr);
     if (is_empty(step)) schedule.launches.clear();  // skips even index checks that do not depend on elements
     for (auto& t : schedule.temporaries)
       step_kernels.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
@@ -199,7 +154,7 @@ class Arranger {
   }
   // Compiles the kernels of all steps at once, so that several threads can share the work.
   void make_kernels() {
-    auto kernels = kernels_of(nests_);
+    auto kernels = pipeline::kernels(nests_);
     auto next = kernels.begin();
     for (auto& k : plan_->kernels)
       for (auto& l : k.launches) {
@@ -341,7 +296,7 @@ class Arranger {
     }
     return layout;
   }
-  Nests nests_;
+  pipeline::Nests nests_;
 };
 
 // Makes a plan with a new outline.

@@ -165,8 +165,6 @@ std::shared_ptr<const Plan> make_plan_to_print(const NumberedGraph& g,
 // Raises an internal error if the plans differ (FACULA_VERIFY).
 void check_same(const Plan& a, const Plan& b);
 
-// Fuses a graph into steps and annotates them for plans.
-std::vector<schedule::Step> steps_of(const graph::Graph& g);
 Tensor fake(const op::Meta& m);  // a tensor without memory
 // A new tensor of this form.
 inline Tensor fresh(const Plan::Form& f) {

@@ -21,6 +21,7 @@
 #include "facula/run/execute.h"
 #include "facula/run/key.h"
 #include "facula/run/layout.h"
+#include "facula/run/pipeline.h"
 #include "facula/run/plan.h"
 #include "facula/run/stored_plan.h"
 #include "facula/schedule/schedule.h"
@@ -48,7 +49,7 @@ struct Program::State : NumberedGraph {
   // Fused when the first plan is made that is not on the disk.
   const std::vector<Step>& steps() {
     if (auto* fused = fused_.load(std::memory_order_acquire)) return *fused;
-    auto steps = steps_of(graph);
+    auto steps = pipeline::fuse(graph, name);
     std::lock_guard lock(mutex);
     if (!fused_.load(std::memory_order_relaxed)) {
       steps_ = std::move(steps);
@@ -106,11 +107,8 @@ Program::Program(Graph g, std::string name, std::shared_ptr<const Keeper> keeper
     : state_(std::make_unique<State>()) {
   auto& s = *state_;
   s.keeper = std::move(keeper);
-  bool expands = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); });
-  s.graph = expands ? graph::expanded(g, g.shapes) : std::move(g);
   s.name = std::move(name);
-  graph::merge_equal(s.graph);
-  graph::rematerialize(s.graph);
+  s.graph = pipeline::simplify(std::move(g), s.name);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
   s.number();

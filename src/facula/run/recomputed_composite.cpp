@@ -3,10 +3,10 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
-#include "facula/graph/passes.h"
 #include "facula/run/call_cache.h"
 #include "facula/run/composite.h"
 #include "facula/run/operands.h"
+#include "facula/run/pipeline.h"
 #include "facula/run/trace_call.h"
 
 namespace facula::run {
@@ -29,7 +29,7 @@ using Gradients = std::shared_ptr<const RecomputedGradients>;
 Gradients gradients_of(const Operator& o, std::span<const Value> args, const std::vector<int>& wrt, Key key) {
   for (int i : wrt) key.push_back(uint64_t(i));
   return traced_call<RecomputedGradients>(o, std::move(key), {}, [&] {
-    auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
+    auto joint = pipeline::differentiate(trace_call(o, args, {}), wrt, o.name());
     auto& outputs = joint.graph.outputs;
     outputs.erase(outputs.begin(), outputs.begin() + joint.forward_outputs);
     graph::remove_dead(joint.graph);

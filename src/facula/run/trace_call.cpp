@@ -5,6 +5,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
 #include "facula/run/graph_body.h"
+#include "facula/run/pipeline.h"
 #include "facula/run/write.h"
 
 namespace facula::run {
@@ -109,7 +110,7 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
     return results;
   };
   try {
-    return graph::trace(shapes, specs, traced, o.name());
+    return pipeline::trace(shapes, specs, traced, o.name());
   } catch (const Error& e) {
     // The error of a trace names symbols. Made call by call, the composite raises the error with the sizes.
     auto* body = graph_body(o);

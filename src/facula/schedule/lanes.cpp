@@ -176,7 +176,14 @@ class Survey {
 class Lowering {
  public:
   Lowering(loop::Nest& n, const LaneLimits& limits) : nest_(n), facts_(n), limits_(limits) {}
-  void run() { block(nest_.body, false); }
+  void run() {
+    block(nest_.body, false);
+    bool by_elements = false;  // some loop only updates elements of memory
+    each_statement(nest_.body, [&](const Statement& s) {
+      by_elements |= s.kind == SK::loop && s.loop == LoopKind::serial && s.lanes.unroll > 1;
+    });
+    give_prefetches(nest_.body, by_elements);
+  }
 
  private:
   void block(Block& b, bool in_lanes) {
@@ -217,6 +224,34 @@ class Lowering {
     }
     s.loop = LoopKind::serial;
     return false;
+  }
+  // Loops with little work prefetch: serial ones that only change memory, and loops over lanes that only store the
+  // places of a scatter or initialise its result. Interleaved streams, such as the places and the values of a scatter,
+  // stop the hardware prefetcher at every page boundary.
+  void give_prefetches(Block& b, bool by_elements) {
+    for (auto& s : b) {
+      give_prefetches(s.body, by_elements);
+      if (s.kind != SK::loop) continue;
+      bool prefetches = s.loop == LoopKind::serial   ? s.lanes.unroll > 1
+                        : s.loop == LoopKind::vector ? takes_turns(s, by_elements)
+                                                     : false;
+      if (prefetches) s.lanes.prefetch = limits_.prefetch;
+    }
+  }
+  // True if a loop over lanes only stores the places of a scatter, or only initialises its result.
+  bool takes_turns(const Statement& loop, bool by_elements) const {
+    std::set<int> own;  // arrays
+    each_statement(loop.body, [&](const Statement& t) {
+      if (t.kind == SK::array) own.insert(t.var);
+    });
+    bool any = false, all = true;
+    each_statement(loop.body, [&](const Statement& t) {
+      if (t.kind != SK::store) return;
+      any = true;
+      bool places = t.buffer < 0 && !own.count(-1 - t.buffer) && facts_.memory(t.buffer) == DType::Int64;
+      all &= places || (t.buffer >= 0 && by_elements && loop::is_move(t.values[0], facts_.memory(t.buffer)));
+    });
+    return any && all;
   }
   void give_chains(Statement& s) {
     Survey survey(facts_, s);

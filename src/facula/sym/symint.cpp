@@ -9,6 +9,7 @@
 
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
+#include "facula/base/thread_state.h"
 #include "facula/sym/parse.h"
 #include "facula/sym/run_time.h"
 
@@ -88,7 +89,6 @@ struct IdentityHash {
                reinterpret_cast<uint64_t>(i.b));
   }
 };
-thread_local size_t expressions_left = SIZE_MAX;
 
 // The actual type of every node.
 struct Counted : Node {
@@ -109,7 +109,7 @@ const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b
   const Identity identity{k, value, a, b};
   std::lock_guard lock(mutex);
   if (auto it = nodes->find(identity); it != nodes->end()) return it->second;
-  value_check(expressions_left > 0, "size") << "the text describes too many different sizes";
+  value_check(thread_state.expressions_left > 0, "size") << "the text describes too many different sizes";
   int parts = a ? parts_of(a) + parts_of(b) + 1 : 1;
   check_parts(size_t(parts));
   auto node = std::make_unique<Counted>(Counted{{k, value, a, b, value, value, value, ""}, parts});
@@ -120,7 +120,7 @@ const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b
     node->high = r.high;
     node->run_time = has_run_time(a) || has_run_time(b);
   }
-  --expressions_left;
+  --thread_state.expressions_left;
   return nodes->emplace(identity, node.release()).first->second;
 }
 
@@ -245,23 +245,17 @@ bool divide(const Polynomial& p, const Polynomial& d, Polynomial& quotient) {
   return true;
 }
 
-thread_local Shapes* current_shapes = nullptr;
-
-thread_local const char* comparing_op = nullptr;
-thread_local Comparing::Answer comparing_answer = Comparing::raises;
-thread_local bool comparing_assumed = false;
-
 // Called before a comparison is decided by hints, or a size is replaced by its hint; true if that is allowed.
 bool check_comparable(const char* what, SymInt a, const SymInt* b) {
   bool run_time = is_run_time(a) || (b && is_run_time(*b));
   if (!run_time) [[likely]]
     return true;
-  if (b && comparing_answer == Comparing::assumes) {
-    comparing_assumed = true;
+  if (b && thread_state.comparing_assumes) {
+    thread_state.comparing_assumed = true;
     return false;
   }
   SymInt e = is_run_time(a) ? a : *b;
-  runtime_check(false, comparing_op ? comparing_op : "size")
+  runtime_check(false, thread_state.comparing_op ? thread_state.comparing_op : "size")
       << what << ' ' << to_string(a) << (b ? " and " + to_string(*b) : "") << ", and " << to_string(e)
       << ", from " << e.node()->low << " to " << e.node()->high
       << ", is known only when the program has run what picks the elements"
@@ -314,17 +308,20 @@ SymInt from_the_end(SymInt i, SymInt n) {
 }
 
 Comparing::Comparing(const char* op, Answer answer)
-    : outer_op_(comparing_op), outer_answer_(comparing_answer), outer_assumed_(comparing_assumed) {
-  if (!comparing_op || answer == assumes) comparing_answer = answer;  // otherwise the outer one counts
-  if (!comparing_op) comparing_op = op;
-  comparing_assumed = false;
+    : outer_op_(thread_state.comparing_op),
+      outer_answer_(thread_state.comparing_assumes ? assumes : raises),
+      outer_assumed_(thread_state.comparing_assumed) {
+  if (!thread_state.comparing_op || answer == assumes)
+    thread_state.comparing_assumes = answer == assumes;  // otherwise the outer one counts
+  if (!thread_state.comparing_op) thread_state.comparing_op = op;
+  thread_state.comparing_assumed = false;
 }
 Comparing::~Comparing() {
-  comparing_op = outer_op_;
-  comparing_answer = outer_answer_;
-  comparing_assumed |= outer_assumed_;
+  thread_state.comparing_op = outer_op_;
+  thread_state.comparing_assumes = outer_answer_ == assumes;
+  thread_state.comparing_assumed |= outer_assumed_;
 }
-bool Comparing::assumed() { return comparing_assumed; }
+bool Comparing::assumed() { return thread_state.comparing_assumed; }
 
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
   auto* n = new Counted{
@@ -364,15 +361,18 @@ bool Shapes::hold(IntSpan values) const {
   return true;
 }
 
-ExpressionLimit::ExpressionLimit(size_t most) : outer_(expressions_left), most_(std::min(most, outer_)) {
-  expressions_left = most_;
+ExpressionLimit::ExpressionLimit(size_t most)
+    : outer_(thread_state.expressions_left), most_(std::min(most, outer_)) {
+  thread_state.expressions_left = most_;
 }
 // Nodes that were created within an inner limit also count for the outer one.
-ExpressionLimit::~ExpressionLimit() { expressions_left = outer_ - (most_ - expressions_left); }
+ExpressionLimit::~ExpressionLimit() {
+  thread_state.expressions_left = outer_ - (most_ - thread_state.expressions_left);
+}
 
-Shapes* Shapes::current() { return current_shapes; }
-Shapes::With::With(Shapes& s) : outer_(current_shapes) { current_shapes = &s; }
-Shapes::With::~With() { current_shapes = outer_; }
+Shapes* Shapes::current() { return thread_state.shapes; }
+Shapes::With::With(Shapes& s) : outer_(thread_state.shapes) { thread_state.shapes = &s; }
+Shapes::With::~With() { thread_state.shapes = outer_; }
 
 namespace {
 int64_t evaluate_node(const Node* n, IntSpan values) {
