@@ -22,7 +22,7 @@ std::atomic<int> next_hook{0};
 Node& node_for_hooks(const Tensor& t, int& result) {
   user_check(t.requires_grad(), "register_hook")
       << "cannot register a hook on a tensor that doesn't require gradient";
-  if (t.is_traced() && tracing) return *tracing->hooks_of(t);
+  if (t.is_traced() && thread_state.tracing) return *thread_state.tracing->hooks_of(t);
   Edge e = edge_of(t);
   result = e.input;
   return *e.node;
@@ -76,22 +76,22 @@ void set_requires_grad(const Tensor& t, bool value) {
       << "only Tensors of floating point and complex dtype can require gradients, not " << t.dtype();
   runtime_check(!value || !t.impl()->inference || inference_enabled(), "requires_grad_")
       << "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.";
-  if (tracing && t.is_traced()) [[unlikely]]
-    tracing->becomes_leaf(t);
+  if (thread_state.tracing && t.is_traced()) [[unlikely]]
+    thread_state.tracing->becomes_leaf(t);
   t.impl()->requires_grad = value;
 }
 
 bool is_leaf(const Tensor& t) {
-  if (tracing && t.is_traced()) [[unlikely]]
-    return tracing->is_leaf(t);
+  if (thread_state.tracing && t.is_traced()) [[unlikely]]
+    return thread_state.tracing->is_leaf(t);
   return batch_level(t) ? is_leaf(physical(t)) : !node_of(t);
 }
 
 void retain_grad(const Tensor& t) {
   runtime_check(t.requires_grad(), "retain_grad")
       << "can't retain_grad on Tensor that has requires_grad=False";
-  if (tracing && t.is_traced()) [[unlikely]]
-    return tracing->retain_grad(t);
+  if (thread_state.tracing && t.is_traced()) [[unlikely]]
+    return thread_state.tracing->retain_grad(t);
   auto node = node_of(t);
   if (!node) return;
   Meta& m = ensure_meta(t);
