@@ -201,14 +201,14 @@ class Arranger {
       if (auto& f = plan_->forms[size_t(a.form)]; !f.bytes)
         f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
   }
-  // The positions of operands with equal, contiguous layouts; empty if an operand of more than one element has another.
+  // The positions of operands with equal, dense layouts; empty if an operand of more than one element has another.
   std::vector<int> alike(const Step& step, const Outline::Exec& exec) {
     if (!step.each_element_alone) return {};
     std::vector<int> equal_layouts;
     auto& shape = layout_at(exec.outputs[0]);
     for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
       auto& f = layout_at(exec.operand(k));
-      bool like = f.contiguous && (&f == &shape || std::ranges::equal(f.sizes(), shape.sizes()));
+      bool like = f.dense && (&f == &shape || f.has_layout_of(shape));
       if (like) equal_layouts.push_back(int(k));
       else if (k >= exec.inputs.size() || f.numel != 1) return {};
     }
@@ -218,12 +218,20 @@ class Arranger {
   // The layout of a form: a tensor without memory.
   struct Lying {
     explicit Lying(Tensor t)
-        : tensor(std::move(t)), numel(tensor.numel().concrete()), contiguous(tensor.is_contiguous()) {}
+        : tensor(std::move(t)),
+          numel(tensor.numel().concrete()),
+          dense(tensor.is_non_overlapping_and_dense()) {}
+    bool has_layout_of(const Lying& other) const {
+      auto n = sizes(), m = other.sizes();
+      for (size_t d = 0; n.size() == m.size() && d < n.size(); ++d)
+        if (n[d] != m[d] || (n[d] != 1 && strides()[d] != other.strides()[d])) return false;
+      return n.size() == m.size();
+    }
     IntSpan sizes() const { return tensor.int_sizes(); }
     IntSpan strides() const { return tensor.int_strides(); }
     Tensor tensor;
     int64_t numel;
-    bool contiguous;
+    bool dense;  // fills a range of memory, in any order of dimensions
   };
   const Lying& layout_at(int v) const { return lying_[size_t(form_[size_t(v)])]; }
 
