@@ -17,6 +17,7 @@ namespace {
 // The segments that begin in a state, the last used first.
 struct Place {
   std::vector<std::shared_ptr<Segment>> segments;
+  std::set<std::string> changing;  // paths of numbers that were another in an earlier call
   int failures = 0;
   bool plain = false;  // it is no longer captured
 };
@@ -28,6 +29,9 @@ struct State {
   size_t limit = 64;
   std::map<StateKey, Place> places;
   Place* begin = nullptr;  // of the function's begin, among `places`
+  size_t locals = 0;       // slots of the function's frame
+  int positional = -1;     // the number of its arguments, if all of them are positional
+  std::vector<PyRef> values;  // for the guards of the next call
   std::vector<BreakReport> breaks;
   size_t captures = 0, hits = 0, plain_runs = 0;
 };
@@ -69,7 +73,7 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
   if (std::find(w.begin(), w.end(), true) == w.end()) return true;
   std::vector<std::pair<const StorageImpl*, bool>> memory;
   for (size_t k = 0; k < s.inputs.size(); ++k)
-    if (s.inputs[k] >= 0)
+    if (s.inputs[k] >= 0 && is_tensor(values[size_t(s.inputs[k])].get()))
       memory.emplace_back(impl_of(values[size_t(s.inputs[k])].get())->storage.get(), w[k]);
   std::sort(memory.begin(), memory.end());
   for (size_t k = 1; k < memory.size(); ++k)
@@ -81,20 +85,48 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
 
 class Run {
  public:
-  Run(State& s) : s_(s) {}
+  Run(State& s) : s_(s), values_(std::move(s.values)) {}
+  ~Run() { s_.values = std::move(values_); }
+
+  // Runs the first segment of the function's begin on positional arguments, without a frame. False: it does not fit.
+  bool begin(PyObject* function, PyObject* const* args, size_t n, PyObject*& result) {
+    auto segment = s_.begin->segments.front();
+    modes_ = modes_now();
+    if (!(segment->modes == modes_)) return false;
+    roots_.assign(3 + s_.locals, nullptr);
+    roots_[0] = function;
+    std::copy(args, args + n, roots_.begin() + 3);
+    if (first_failure(*segment, roots_, values_) || !are_separate(*segment, values_)) {
+      values_.clear();
+      return false;
+    }
+    auto stop = replay(*segment);
+    if (failed_) {
+      values_.clear();
+      return false;
+    }
+    if (stop == Interpreter::Stop::returned) result = in_.result.detach();
+    else if (stop == Interpreter::Stop::broke) result = go_on(stop);
+    else result = nullptr;
+    return true;
+  }
 
   PyObject* call(std::unique_ptr<Frame> frame) {
     in_.frames.push_back(std::move(frame));
-    in_.depth_limit = 150;
-    while (true) {
-      auto stop = advance();
-      if (stop == Interpreter::Stop::broke) stop = in_.step();
-      if (stop == Interpreter::Stop::raised) return nullptr;
-      if (stop == Interpreter::Stop::returned) return in_.result.detach();
-    }
+    return go_on(advance());
   }
 
  private:
+  PyObject* go_on(Interpreter::Stop stop) {
+    in_.depth_limit = 150;
+    while (true) {
+      if (stop == Interpreter::Stop::broke) stop = in_.step();
+      if (stop == Interpreter::Stop::raised) return nullptr;
+      if (stop == Interpreter::Stop::returned) return in_.result.detach();
+      stop = advance();
+    }
+  }
+
   // Runs a segment that fits, or captures one.
   Interpreter::Stop advance() {
     bool begins = in_.frames.size() == 1 && in_.frame().ip == 0;
@@ -107,7 +139,7 @@ class Run {
     for (size_t k = 0; k < place.segments.size(); ++k) {
       auto segment = place.segments[k];
       const char* why = nullptr;
-      if (!fits(*segment, misses, why)) continue;
+      if (!fits(*segment, place, misses, why)) continue;
       if (k)
         std::rotate(place.segments.begin(), place.segments.begin() + std::ptrdiff_t(k),
                     place.segments.begin() + std::ptrdiff_t(k) + 1);
@@ -120,13 +152,23 @@ class Run {
     return capture(place, misses);
   }
 
-  bool fits(Segment& segment, std::string& misses, const char* why) {
+  // A number that differs from the captured one stays free in the next capture.
+  void generalize(const Guard& failed, PyObject* now, const Segment& segment, Place& place) {
+    bool number = failed.kind == Guard::Kind::equal &&
+                  (PyLong_CheckExact(failed.expected.get()) || PyFloat_CheckExact(failed.expected.get()));
+    if (number && now && Py_TYPE(now) == Py_TYPE(failed.expected.get()))
+      place.changing.insert(segment.list.path(failed.source, names_of_roots(in_.frames)));
+  }
+
+  bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
     const Guard* failed = nullptr;
     if (!(segment.modes == modes_)) why = "gradient mode, autocast or the default dtype differ";
-    else if ((failed = first_failure(segment.list, roots_, values_)) == nullptr) {
+    else if ((failed = first_failure(segment, roots_, values_)) == nullptr) {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";
     }
+    std::vector<PyRef> seen = std::exchange(values_, {});
+    if (failed) generalize(*failed, seen[size_t(failed->source)].get(), segment, place);
     if (!log_on(Log::recompiles)) return false;
     auto names = names_of_roots(in_.frames);
     misses += "\n  not: " + (failed ? segment.list.text(*failed, names) : std::string(why));
@@ -142,10 +184,14 @@ class Run {
       result = run_segment(segment, values_, in_.frames);
     } catch (const ProgramFailed& e) {  // nothing was written
       failed_ = e.text;
+      values_.clear();
       return Interpreter::Stop::raised;
-    } catch (const PythonError&) { return Interpreter::Stop::raised; }
+    } catch (const PythonError&) {
+      values_.clear();
+      return Interpreter::Stop::raised;
+    }
     roots_.clear();
-    values_.clear();
+    clear_values(segment, values_);
     if (!segment.returns) return Interpreter::Stop::broke;
     in_.result = std::move(result);
     return Interpreter::Stop::returned;
@@ -175,7 +221,7 @@ class Run {
     CaptureResult c;
     try {
       Capturing here;
-      c = capture_segment(in_, s_.name);
+      c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
       if (!copy || in_.has_effects) throw;
       log(std::string("cannot be captured: ") + e.what(), "");
@@ -225,7 +271,8 @@ class Run {
 
   State& s_;
   Interpreter in_;
-  std::vector<PyRef> roots_, values_;
+  std::vector<PyObject*> roots_;
+  std::vector<PyRef> values_;
   std::optional<std::string> failed_;  // the error of the program that ran last
   Modes modes_;
 };
@@ -242,6 +289,12 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
   return guarded([&]() -> PyObject* {
     auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
     if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
+    auto n = size_t(PyVectorcall_NARGS(flags));
+    if (int(n) == s.positional && !kwnames && s.begin && !s.begin->segments.empty() && !s.begin->plain) {
+      PyRef alive = PyRef::share(o);
+      PyObject* result;
+      if (Run(s).begin(function, args, n, result)) return result;
+    }
     auto frame = frame_of_call(function, args, size_t(PyVectorcall_NARGS(flags)), kwnames);
     if (!frame) return PyErr_Occurred() ? nullptr : plain();
     if (Py_EnterRecursiveCall(" in a compiled function")) return nullptr;
@@ -275,6 +328,10 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     o->state->function = PyRef::share(function);
     o->state->name = name;
     o->state->fullgraph = fullgraph;
+    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+    if (!code->co_kwonlyargcount && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)))
+      o->state->positional = code->co_argcount;
+    o->state->locals = size_t(code->co_nlocalsplus);
     return reinterpret_cast<PyObject*>(o);
   });
 }
@@ -340,7 +397,7 @@ PyObject* compiled_report(PyObject* o, PyObject*) {
         std::string graph = segment->program ? segment->program->text() : "";
         PyRef row = checked(
             Py_BuildValue("{s:s,s:s,s:n,s:n,s:n,s:n}", "guards", guards.c_str(), "graph", graph.c_str(),
-                          "calls", Py_ssize_t(segment->program ? segment->program->calls : 0), "runs",
+                          "calls", Py_ssize_t(segment->program ? segment->program->calls() : 0), "runs",
                           Py_ssize_t(segment->runs), "guard_count", Py_ssize_t(segment->list.guards.size()),
                           "returns", Py_ssize_t(segment->returns)));
         checked(PyList_Append(segments.get(), row.get()));
@@ -393,7 +450,17 @@ PyType_Spec spec = {"facula._C.Compiled", sizeof(CompiledObject), 0,
                         Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                     slots};
 PyObject* capturing_now(PyObject*, PyObject*) { return PyBool_FromLong(capturing); }
-PyMethodDef functions[] = {{"is_capturing", capturing_now, METH_NOARGS,
+PyObject* captured_number(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *dict, *key;
+    if (!PyArg_ParseTuple(args, "O!O:captured_number", &PyDict_Type, &dict, &key)) return nullptr;
+    runtime_check(current_recorder, "captured_number") << "is called while nothing is captured";
+    return current_recorder->operand(dict, key);
+  });
+}
+PyMethodDef functions[] = {{"captured_number", captured_number, METH_VARARGS,
+                            "captured_number(dict, key): the number as an operand of the captured program."},
+                           {"is_capturing", capturing_now, METH_NOARGS,
                             "Is a compiled function being captured?"},
                            {nullptr, nullptr, 0, nullptr}};
 

@@ -90,6 +90,7 @@ enum class Policy : int {
   replaced = 6,  // by a function of Python, which is interpreted
   constant = 7,  // gives a fixed object
   inlined = 8,   // a function of this package that is interpreted like the user's
+  observed = 9,  // a method of this package that runs under the open trace, and tells what it reads
 };
 struct Rule {
   Policy policy = Policy::unknown;

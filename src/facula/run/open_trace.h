@@ -59,6 +59,8 @@ class Segment {
   std::vector<SourceId> sources_;
   std::vector<Result> results_;
   bool has_history_ = true;  // some call was recorded while gradients were enabled
+  // By result: it required gradients, and the segment called backward().
+  std::vector<bool> ended_;
 };
 
 class OpenTrace {
@@ -105,6 +107,16 @@ class OpenTrace {
 
   // Whether t is a handle of the current segment.
   bool is_handle(const Tensor& t) const;
+  // The tensors from outside that the current segment reads or writes, or whose gradient slots it uses, and that were
+  // not announced.
+  std::vector<Tensor> outside() const;
+  // The gradient slots of tensors from outside that the current segment uses.
+  std::vector<graph::Gradients::Used> slots() const { return recording_->gradients().used(); }
+  // See Gradients.
+  void refuse_hooks() { refuses_hooks_ = true, recording_->gradients().refuse_hooks(); }
+  bool has_changed_slot(const Tensor& leaf) const { return recording_->gradients().has_changed_slot(leaf); }
+  // The sources of the tensors and numbers that were announced, in order.
+  std::span<const SourceId> sources() const { return sources_; }
   // The handles that callers got and still refer to.
   std::vector<Tensor> living() const;
   size_t calls() const { return recording_->graph().nodes.size(); }
@@ -131,6 +143,7 @@ class OpenTrace {
   std::vector<SourceId> sources_;
   graph::SourceLine line_;
   Active* active_ = nullptr;
+  bool refuses_hooks_ = false;
 };
 
 Tensor number_input(const Scalar& value);
