@@ -90,6 +90,9 @@ bench: build ## compare speed; results in bench/results.md
 	$(BUILD)/bench/bench_steady
 	$(RUN) bench/new_size.py
 
+bench-compile: package ## compare compiled programs with eager ones: results, breaks, times, memory (ARGS="--only GPT")
+	$(RUN) bench/compile.py $(ARGS)
+
 bench-distributed: package ## compare collectives and data-parallel steps of 2 ranks with Gloo's (ARGS='--ranks 4')
 	@setup/peer.sh
 	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed.py $(ARGS)
