@@ -132,6 +132,10 @@ zoo-suites: package ## run test suites of libraries unmodified; results in docs/
 	@setup/folder.sh suites
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
 
+dynamo-suite: package ## run the archived suite of torchdynamo; prints what differs from PyTorch
+	@setup/peer.sh
+	$(TEST_RUN) $(RUN) tests/dynamo/run.py --report $(BUILD)/dynamo_suite.json $(ARGS)
+
 # The programs are cloned from GitHub, or taken from a folder of clones: FACULA_PROGRAMS=FOLDER (tests/programs/sources.py).
 programs: package ## run programs of other people unmodified; results in $(BUILD)/programs.md (ARGS="--only minGPT", ARGS=--offline)
 	@setup/peer.sh

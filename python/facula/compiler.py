@@ -274,37 +274,94 @@ def reset() -> None:
         f.reset()
 
 
-def allow_in_graph(fn: Any) -> Any:
-    """Returns the function itself: a mark for programs that are compiled as a whole."""
+def _set_rule(fn: Any, policy: str, detail: Any = None) -> Any:
+    from ._dynamo import policy as rules
+
+    if not callable(fn):
+        raise TypeError(f"expected a function, not {type(fn).__name__}")
+    _C.set_capture_rule(fn, getattr(rules, policy), detail)
     return fn
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Returns the function itself. A capture calls it instead of interpreting it: its calls of operators are
+    recorded, and its other effects happen at captures alone. Also takes a list of functions.
+    """
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(f) for f in fn]
+    return _set_rule(fn, "RECORDED")
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """Returns the function itself. Its calls divide a program."""
+    if isinstance(fn, (list, tuple)):
+        return [disallow_in_graph(f) for f in fn]
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return _set_rule(fn, "BREAKS", f"a call of {name}, which is not allowed in graphs")
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """Returns the function itself."""
-    return fn
+    """Returns the function itself. A capture calls it once, and later calls use the same result while the
+    arguments are equal, whatever else the function reads.
+    """
+    return _set_rule(fn, "FOLDED")
 
 
-_STANCES = ("default", "eager_then_compile", "aot_eager_then_compile", "force_eager", "eager_on_recompile",
-            "fail_on_recompile")  # fmt: skip
+_STANCES = {
+    "default": 0,
+    "force_eager": 1,
+    "eager_then_compile": 2,
+    "aot_eager_then_compile": 2,
+    "eager_on_recompile": 3,
+    "fail_on_recompile": 4,
+}
 
 
 class set_stance:
-    """Has no effect: sets how ``compile`` treats calls, permanently or within a ``with`` block."""
+    """Sets how compiled functions treat calls: from now on, within a ``with`` block, or within a decorated
+    function.
+
+    stance: "default"; "force_eager" runs the functions themselves; "eager_then_compile" does so at the
+        first call of each function; "eager_on_recompile" runs a call plainly that no captured program
+        fits; "fail_on_recompile" raises a RuntimeError then.
+
+    >>> f = facula.compile(lambda x: x + 1)
+    >>> with facula.compiler.set_stance("force_eager"):
+    ...     f(facula.ones(1))
+    tensor([2.])
+    """
 
     def __init__(
         self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
     ) -> None:
         if stance not in _STANCES:
-            raise RuntimeError(f"invalid torch.compile stance '{stance}', expected one of {_STANCES}")
+            expected = ", ".join(_STANCES)
+            raise RuntimeError(f"invalid torch.compile stance {stance!r}; there are {expected}")
+        if skip_guard_eval_unsafe:
+            raise RuntimeError("set_stance: skip_guard_eval_unsafe=True: guards are always checked")
+        if force_backend is not None and force_backend not in ("eager", "aot_eager"):
+            raise RuntimeError("set_stance: force_backend may be 'eager'; compile() takes other backends")
+        self.stance = "force_eager" if force_backend is not None else stance
+        self._before = _C.set_compile_stance(_STANCES[self.stance])
 
     def __enter__(self) -> None:
-        return None
+        _C.set_compile_stance(_STANCES[self.stance])
 
     def __exit__(self, *exc: object) -> None:
-        return None
+        _C.set_compile_stance(self._before)
 
     def __call__(self, fn: Any) -> Any:
-        return fn
+        _C.set_compile_stance(self._before)
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            before = _C.set_compile_stance(_STANCES[self.stance])
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C.set_compile_stance(before)
+
+        return wrapped
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
@@ -325,8 +382,20 @@ def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Any
 
 
 def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
-    """Returns the decorated function itself: nothing is captured for which it would be substituted."""
-    return lambda fn: fn
+    """Returns a decorator for a function of Python that computes the same as ``original_fn``: a capture
+    interprets it in place of the original, which is opaque because it is written in C.
+    """
+    unknown = sorted(
+        options.keys() - {"can_constant_fold_through", "skip_signature_check", "is_embedded_type"}
+    )
+    if unknown:
+        raise TypeError(f"substitute_in_graph: there is no option {unknown[0]!r}")
+
+    def decorator(fn: Any) -> Any:
+        _set_rule(original_fn, "REPLACED", fn)
+        return fn
+
+    return decorator
 
 
 def wrap_numpy(fn: Any) -> Any:
@@ -358,7 +427,9 @@ def wrap_numpy(fn: Any) -> Any:
 
 
 def nested_compile_region(fn: Any = None, **options: Any) -> Any:
-    """Returns the function itself: a mark for programs that are compiled as a whole."""
+    """Returns the function itself. A capture interprets its calls like those of other functions; equal
+    regions share their kernels, which are found by what they compute.
+    """
     return fn if callable(fn) else lambda f: f
 
 

@@ -1,6 +1,7 @@
 #include "compiled.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "../override.h"
@@ -25,6 +26,7 @@ struct State {
   PyRef function;
   std::string name;
   bool fullgraph = false, enabled = true;
+  bool called = false;  // under Stance::eager_then_compile
   size_t limit = 64;
   std::map<StateKey, Place> places;
   Place* begin = nullptr;  // of the function's begin, among `places`
@@ -47,6 +49,10 @@ struct Capturing {
 };
 
 constexpr int kFailures = 4;  // of one state, until it is run plainly
+
+// How calls of compiled functions are treated (facula.compiler.set_stance, in this order).
+enum class Stance : int { normal, force_eager, eager_then_compile, eager_on_recompile, fail_on_recompile };
+std::atomic<Stance> stance = Stance::normal;
 
 // A debugger, a profiler of Python, a mode or another trace sees each call: the function itself runs.
 bool must_run_plainly() {
@@ -127,7 +133,7 @@ class Run {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";
     }
-    if (!log_on(Log::recompiles)) return false;
+    if (!log_on(Log::recompiles) && stance != Stance::fail_on_recompile) return false;
     auto names = names_of_roots(in_.frames);
     misses += "\n  not: " + (failed ? segment.list.text(*failed, names) : std::string(why));
     if (failed) misses += " (line " + std::to_string(failed->line) + ")";
@@ -158,6 +164,12 @@ class Run {
   }
 
   Interpreter::Stop capture(Place& place, const std::string& misses) {
+    if (stance == Stance::eager_on_recompile) {
+      log("is not captured: the stance is eager_on_recompile", misses);
+      return plainly();
+    }
+    runtime_check(stance != Stance::fail_on_recompile, "compile")
+        << s_.name << " has to be captured, and the stance is fail_on_recompile" << misses;
     if (place.segments.size() >= s_.limit) {
       log("has " + std::to_string(s_.limit) + " segments that begin here, and runs plainly from here on",
           misses);
@@ -230,6 +242,16 @@ class Run {
   Modes modes_;
 };
 
+// The exception that Python code handles around a call; a call that ends inside of a handler restores it.
+class HandledException {
+ public:
+  HandledException() : outer_(PyErr_GetHandledException()) {}
+  ~HandledException() { PyErr_SetHandledException(outer_ ? outer_.get() : nullptr); }
+
+ private:
+  PyRef outer_;
+};
+
 bool is_interpretable(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   constexpr int special = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
@@ -242,6 +264,8 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
   return guarded([&]() -> PyObject* {
     auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
     if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
+    if (stance == Stance::force_eager) return plain();
+    if (stance == Stance::eager_then_compile && !std::exchange(s.called, true)) return plain();
     auto frame = frame_of_call(function, args, size_t(PyVectorcall_NARGS(flags)), kwnames);
     if (!frame) return PyErr_Occurred() ? nullptr : plain();
     if (Py_EnterRecursiveCall(" in a compiled function")) return nullptr;
@@ -249,6 +273,7 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
       ~Leave() { Py_LeaveRecursiveCall(); }
     } leave;
     PyRef alive = PyRef::share(o);
+    HandledException outer;
     return Run(s).call(std::move(frame));
   });
 }
@@ -393,9 +418,27 @@ PyType_Spec spec = {"facula._C.Compiled", sizeof(CompiledObject), 0,
                         Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                     slots};
 PyObject* capturing_now(PyObject*, PyObject*) { return PyBool_FromLong(capturing); }
-PyMethodDef functions[] = {{"is_capturing", capturing_now, METH_NOARGS,
-                            "Is a compiled function being captured?"},
-                           {nullptr, nullptr, 0, nullptr}};
+PyObject* set_stance(PyObject*, PyObject* number) {
+  int to = int(PyLong_AsLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromLong(int(stance.exchange(Stance(to))));
+}
+PyObject* set_capture_rule(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *callable, *detail;
+    int policy;
+    if (!PyArg_ParseTuple(args, "OiO:set_capture_rule", &callable, &policy, &detail)) return nullptr;
+    set_rule(callable, Policy(policy), detail);
+    Py_RETURN_NONE;
+  });
+}
+PyMethodDef functions[] = {
+    {"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
+    {"set_compile_stance", set_stance, METH_O,
+     "set_compile_stance(number) -> the number before, of facula.compiler.set_stance."},
+    {"set_capture_rule", set_capture_rule, METH_VARARGS,
+     "set_capture_rule(callable, policy, detail): how a capture treats its calls (_dynamo/policy.py)."},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 

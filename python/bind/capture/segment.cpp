@@ -220,6 +220,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name) {
   begin(in, r);
   CaptureResult c{Interpreter::Stop::raised, nullptr, ""};
   Exception raised;
+  size_t closed = closed_generators();
   std::unordered_map<PyObject*, int> numbers;
   auto before = interpret(in, r, *segment, name, c, raised, numbers);
   if (raised.raise()) {
@@ -236,6 +237,8 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name) {
   PyRef handled(PyErr_GetHandledException());
   if (!segment->returns && handled && handled.get() != Py_None)
     b.t.reason = "it stops inside of an exception handler";
+  if (closed_generators() != closed)
+    b.t.reason = "it destroys a generator that waits inside of `try` or `with`";
   segment->modes_after = modes_now();
   segment->report = in.report;
   c.reason = b.t.reason;
@@ -258,7 +261,8 @@ void repeat(const Segment::Repeat& w, const std::vector<PyRef>& values) {
   PyObject *target = at(w.target), *key = at(w.key), *value = at(w.value);
   switch (w.kind) {
     case Write::Kind::set_attribute:
-      checked(PyObject_GenericSetAttr(target, key, value));
+      if (PyType_Check(target)) checked(PyObject_SetAttr(target, key, value));
+      else checked(PyObject_GenericSetAttr(target, key, value));
       if (is_tensor(target)) track(target);
       break;
     case Write::Kind::delete_attribute: checked(PyObject_GenericSetAttr(target, key, nullptr)); break;

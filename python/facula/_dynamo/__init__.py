@@ -8,19 +8,13 @@ from .. import compiler as eval_frame  # noqa: F401
 from . import config as config
 from . import utils as utils
 from ..compiler import OptimizedModule as OptimizedModule
+from ..compiler import allow_in_graph as allow_in_graph
+from ..compiler import assume_constant_result as assume_constant_result
 from ..compiler import compile as compile
 from ..compiler import disable as disable
+from ..compiler import disallow_in_graph as disallow_in_graph
 from ..compiler import is_compiling as is_compiling
 from ..compiler import reset as reset
-
-
-def allow_in_graph(fn: Any) -> Any:
-    return fn
-
-
-def assume_constant_result(fn: Any) -> Any:
-    """The function itself: what it returns is computed at each call."""
-    return fn
 
 
 def graph_break(msg: str = "") -> None:
