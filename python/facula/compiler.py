@@ -31,9 +31,10 @@ class OptimizedModule(Module):
         return self.__dict__.get("_run", self._orig_mod)(*args, **kwargs)
 
     def _prepare(self) -> None:
-        fullgraph, disabled = self.__dict__["_options"]
+        fullgraph, disabled, backend = self.__dict__["_options"]
         model = self._orig_mod
         run = CompiledFunction(_caller(model), type(model).__name__, fullgraph)
+        run.backend = backend
         run.enabled = not disabled
         run.__name__ = type(model).__name__
         self.__dict__["_run"] = _checked(run)
@@ -120,8 +121,9 @@ def compile(
     ``FACULA_LOG=breaks`` shows where, and ``fullgraph=True`` makes it an error.
 
     backend: "facula" (also "inductor"); "eager" and "aot_eager" run the function itself. A function
-        receives the calls of the program as graphs, ``backend(graph_module, inputs)``, and returns
-        functions that run in their place: see :mod:`facula._dynamo.capture`.
+        receives each captured program as a graph of operators, ``backend(graph_module, inputs)``, and
+        returns a function that runs in its place. The graph writes nothing: its last results are the new
+        values of inputs that the program writes. Programs that call ``backward()`` run by our own backend.
     mode: "default", "reduce-overhead", "max-autotune", which are the same here.
     dynamic: accepted; sizes are fixed, and another size is captured again.
 
@@ -152,7 +154,9 @@ def compile(
     if not callable(model):
         raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     if callable(backend):
-        return _with_backend(model, backend, options)
+        from ._dynamo.backend import runner
+
+        return _captured(model, fullgraph, disable, functools.partial(runner, backend, options))
     return _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
 
 
@@ -171,7 +175,7 @@ class CompiledFunction(_C.Compiled):
             target = getattr(target, part, None)
         if target is self:  # a decorated function is target by its name
             return original.__qualname__
-        return _captured, (original, self.__dict__["_fullgraph"], not self.enabled)
+        return _captured, (original, self.__dict__["_fullgraph"], not self.enabled, self.backend)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -180,10 +184,10 @@ class CompiledFunction(_C.Compiled):
 _compiled: weakref.WeakSet = weakref.WeakSet()
 
 
-def _captured(model: Any, fullgraph: bool, disabled: bool) -> Any:
+def _captured(model: Any, fullgraph: bool, disabled: bool, backend: Any = None) -> Any:
     if isinstance(model, Module):
         optimized = OptimizedModule(model)
-        optimized.__dict__["_options"] = (fullgraph, disabled)
+        optimized.__dict__["_options"] = (fullgraph, disabled, backend)
         optimized._prepare()
         return optimized
     if isinstance(model, type):
@@ -197,6 +201,7 @@ def _captured(model: Any, fullgraph: bool, disabled: bool) -> Any:
     functools.update_wrapper(run, original, updated=())
     run._torchdynamo_orig_callable = original
     run._fullgraph = fullgraph
+    run.backend = backend
     if disabled:
         run.enabled = False
     return _checked(run)
@@ -216,23 +221,6 @@ def _caller(model: Any) -> Any:
         return model(*args, **kwargs)
 
     return call
-
-
-def _with_backend(model: Any, backend: Any, options: Any) -> Any:
-    from ._dynamo.capture import Compiled
-
-    run = Compiled(model, backend, getattr(backend, "__name__", type(backend).__name__), options)
-    if isinstance(model, Module):
-        optimized = OptimizedModule(model)
-        optimized.__dict__["_run"] = run
-        return optimized
-
-    @functools.wraps(model)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        return run(*args, **kwargs)
-
-    compiled._torchdynamo_orig_callable = model  # type: ignore[attr-defined]
-    return compiled
 
 
 def is_compiling() -> bool:
@@ -396,6 +384,28 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
         return fn
 
     return decorator
+
+
+def explain(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """Captures a call and returns an account of it: ``str()`` gives a text, ``html()`` a page. See
+    :class:`facula._dynamo.explain.Explanation`.
+
+    >>> e = facula.compiler.explain(lambda x: (x * 2).relu(), facula.ones(3))
+    >>> e.graph_count, e.op_count, e.graph_break_count
+    (1, 2, 0)
+    """
+    from ._dynamo.explain import explain
+
+    return explain(fn, *args, **kwargs)
+
+
+def minify(fn: Any, *args: Any, fails: Any = None, path: str | None = None) -> str:
+    """Reduces a function that fails or differs when it is compiled to a script of few calls, which names the
+    part of the compiler that is responsible. See :func:`facula._dynamo.minify.minify`.
+    """
+    from ._dynamo.minify import minify
+
+    return minify(fn, *args, fails=fails, path=path)
 
 
 def wrap_numpy(fn: Any) -> Any:

@@ -274,6 +274,11 @@ class _Trace:
     def assume_length(self, what: str, of: Any) -> None:
         self.assumptions.append(("length", what, of, None, len(of)))
 
+    def assume_all(self, what: str, of: Any) -> None:
+        self.assume_length(f"the number of {what}", of)
+        for key in of.keys() if isinstance(of, dict) else range(len(of)):
+            self.assume_item(what, of, key)
+
     def operand(self, what: str, key: Any, read: Callable[[], float]) -> Any:
         """Returns a number that is read at each call; ``key`` tells whose it is."""
         self.check_unchanged(what, key[0])
@@ -394,9 +399,8 @@ def assume_items(what: str, of: Any, keys: Iterable | None = None) -> None:
     if not _traces:
         return
     if keys is None:
-        _traces[-1].assume_length(f"the number of {what}", of)
-        keys = of.keys() if isinstance(of, dict) else range(len(of))
-    for key in keys:
+        _traces[-1].assume_all(what, of)
+    for key in keys or ():
         _traces[-1].assume_item(what, of, key)
 
 

@@ -54,6 +54,19 @@ def test_a_function_is_captured_once_and_run_as_one_program():
     assert counts(compiled)["segments"][0]["calls"] == 3
 
 
+def test_each_call_of_the_graph_has_the_line_of_the_program():
+    def f(x):
+        y = x.sin()
+        return y * 2
+
+    graph = counts(check(f, (x,), (x + 1,)))["segments"][0]["graph"]
+    first = f.__code__.co_firstlineno
+    assert [f"test_compile.py:{first + k}" in line for k, line in zip((1, 2), graph.splitlines()[1:])] == [
+        True,
+        True,
+    ], graph
+
+
 def test_branches_loops_and_containers_of_python():
     def f(x, n, names):
         total, parts = x, []

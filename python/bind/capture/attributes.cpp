@@ -1,6 +1,7 @@
 // Attributes of outside objects, instances, classes, modules and tensors.
 #include <cstring>
 
+#include "facula/run/open_trace.h"
 #include "interpreter.h"
 
 namespace facula::bind::capture {
@@ -60,6 +61,25 @@ bool is_view_attribute(const char* name) {
   return false;
 }
 
+// The gradient of a tensor from outside.
+Outcome gradient(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
+  if (impl_of(o)->traced) return in.breaks("the gradient of a tensor that the function computes");
+  PyRef value(PyObject_GetAttr(o, name));
+  if (!value) return in.give_recorded(f, drop, nullptr, "grad");
+  if (is_tensor(value.get()) && impl_of(value.get())->traced) in.recorder->result(value.get());
+  else if (!run::OpenTrace::current()->has_changed_slot(tensor_of(o))) in.recorder->gradient(o, value.get());
+  return push_value(f, drop, std::move(value), method);
+}
+
+Outcome store_gradient(Interpreter& in, Frame& f, PyObject* o, PyObject* name, PyObject* value, size_t drop) {
+  bool is_known = value == Py_None || (is_tensor(value) && impl_of(value)->traced);
+  if (impl_of(o)->traced || !in.recorder->is_outside(o) || !is_known)
+    return in.breaks("an assignment to `.grad` of a tensor that was not computed in the function");
+  if (PyObject_SetAttr(o, name, value) < 0) return in.give_recorded(f, drop, nullptr, "grad");
+  f.drop(drop);
+  return Outcome::next;
+}
+
 Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
   const char* text = PyUnicode_AsUTF8(name);
   PyObject* looked_up = _PyType_Lookup(Py_TYPE(o), name);
@@ -79,6 +99,7 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
     PyRef value(PyObject_GetAttr(o, name));
     return value ? push_value(f, drop, std::move(value), method) : Outcome::raised;
   }
+  if (!std::strcmp(text, "grad")) return gradient(in, f, o, name, drop, method);
   if (is_view_attribute(text) && std::strcmp(text, "data")) {
     PyRef value(PyObject_GetAttr(o, name));
     if (!value) return in.give_recorded(f, drop, nullptr, text);
@@ -188,9 +209,9 @@ Outcome instance_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* nam
     return push_value(f, drop, std::move(value), method);
   }
   if (PyObject* own = own_value(o, name, looked_up)) {
-    PyRef value = PyRef::share(own);
-    r->attribute(o, name, own);
-    return push_value(f, drop, std::move(value), method);
+    PyRef value = PyRef::share(own), number;
+    r->attribute(o, name, own, &number);
+    return push_value(f, drop, number ? std::move(number) : std::move(value), method);
   }
   r->absent(o, name);
   if (!looked_up) return missing(in, f, o, name, drop, method);
@@ -291,6 +312,8 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
   auto* r = in.recorder;
   PyTypeObject* t = Py_TYPE(object);
   if (is_tensor(object)) {
+    if (!std::strcmp(PyUnicode_AsUTF8(name), "grad") && is_plain(t))
+      return store_gradient(in, f, object, name, value, drop);
     if (_PyType_Lookup(t, name))
       return in.breaks(std::string("an assignment to the attribute `") + PyUnicode_AsUTF8(name) +
                        "` of a tensor");

@@ -105,15 +105,59 @@ void note_defaults(Interpreter& in, const Call& c) {
   }
 }
 
+// A method of this package that runs on the real objects. Its recorded calls cannot be taken back, so that
+// an error behind the first of them ends the capture.
+Outcome call_observed(Interpreter& in, Frame& f, Call& c) {
+  auto* r = in.recorder;
+  auto* trace = run::OpenTrace::current();
+  PyRef of = PyRef::share(c.args[0]);
+  std::string name = shown(c.callable);
+  r->identity(of.get());
+  size_t calls = trace->calls(), slots = trace->slots().size();
+  PyRef done = checked(PyObject_CallMethod(r->observer(), "begin", nullptr));
+  PyRef result(run_native(c));
+  PyObject *type, *value, *at;
+  PyErr_Fetch(&type, &value, &at);
+  done = checked(PyObject_CallMethod(r->observer(), "end", nullptr));
+  PyErr_Restore(type, value, at);
+  if (result) {
+    r->take_observations();
+    return finish(in, f, c, result.detach());
+  }
+  if (trace->calls() != calls || trace->slots().size() != slots)
+    r->failure = name + " of a " + kind(of.get()) + " failed after it had changed tensors";
+  return in.give_recorded(f, c.drop, nullptr, name.c_str());
+}
+
+bool is_observed(Interpreter& in, const Call& c) {
+  if (c.args.empty()) return false;
+  for (size_t k = 1; k < c.args.size(); ++k)
+    if (!is_atom(c.args[k])) return false;
+  if (!in.recorder->is_outside(c.args[0])) return false;
+  PyRef answer = checked(PyObject_CallMethod(in.recorder->observer(), "accepts", "O", c.args[0]));
+  return answer.get() == Py_True;
+}
+
+void pin_all(Interpreter& in, const Call& c) {
+  if (in.recorder->has_free())
+    for (auto* a : c.args) in.recorder->pin(a);
+}
+
 Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
   const Rule* own = user_rule(c.callable);
-  if (own && (own->policy != Policy::recorded || all_data(c, true))) return call_ruled(in, f, c, *own);
+  if (own && (own->policy != Policy::recorded || all_data(c, true))) {
+    pin_all(in, c);
+    return call_ruled(in, f, c, *own);
+  }
+  if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) pin_all(in, c);
   if (is_our_module(PyFunction_GET_GLOBALS(c.callable))) {
     Rule rule = rule_of(c.callable);
+    if (rule.policy != Policy::unknown) pin_all(in, c);
     if (rule.policy == Policy::breaks) return in.breaks(std::string(text_of(rule.detail)));
     if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
     if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
+    if (rule.policy == Policy::observed && is_observed(in, c)) return call_observed(in, f, c);
   }
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
     return in.breaks("a call of a coroutine");
@@ -763,6 +807,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   owner_ref.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
   if (PyFunction_Check(o)) return call_function(in, f, c);
+  if (!is_module(o)) pin_all(in, c);
   if (PyType_Check(o)) return call_type(in, f, c);
   if (PyCFunction_Check(o)) return call_c_function(in, f, c);
   if (Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type)

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 
+#include "../graph.h"
 #include "../override.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
@@ -18,6 +19,7 @@ namespace {
 // The segments that begin in a state, the last used first.
 struct Place {
   std::vector<std::shared_ptr<Segment>> segments;
+  std::set<std::string> changing;  // paths of numbers that were another in an earlier call
   int failures = 0;
   bool plain = false;  // it is no longer captured
 };
@@ -25,11 +27,15 @@ struct Place {
 struct State {
   PyRef function;
   std::string name;
+  PyRef backend;  // a function of Python that makes the runners of programs, or null
   bool fullgraph = false, enabled = true;
   bool called = false;  // under Stance::eager_then_compile
   size_t limit = 64;
   std::map<StateKey, Place> places;
-  Place* begin = nullptr;  // of the function's begin, among `places`
+  Place* begin = nullptr;     // of the function's begin, among `places`
+  size_t locals = 0;          // slots of the function's frame
+  int positional = -1;        // the number of its arguments, if all of them are positional
+  std::vector<PyRef> values;  // for the guards of the next call
   std::vector<BreakReport> breaks;
   size_t captures = 0, hits = 0, plain_runs = 0;
 };
@@ -75,7 +81,7 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
   if (std::find(w.begin(), w.end(), true) == w.end()) return true;
   std::vector<std::pair<const StorageImpl*, bool>> memory;
   for (size_t k = 0; k < s.inputs.size(); ++k)
-    if (s.inputs[k] >= 0)
+    if (s.inputs[k] >= 0 && is_tensor(values[size_t(s.inputs[k])].get()))
       memory.emplace_back(impl_of(values[size_t(s.inputs[k])].get())->storage.get(), w[k]);
   std::sort(memory.begin(), memory.end());
   for (size_t k = 1; k < memory.size(); ++k)
@@ -87,33 +93,61 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
 
 class Run {
  public:
-  Run(State& s) : s_(s) {}
+  Run(State& s) : s_(s), values_(std::move(s.values)) { in_.backend = s.backend.get(); }
+  ~Run() { s_.values = std::move(values_); }
+
+  // Runs the first segment of the function's begin on positional arguments, without a frame. False: it does not fit.
+  bool begin(PyObject* function, PyObject* const* args, size_t n, PyObject*& result) {
+    auto segment = s_.begin->segments.front();
+    modes_ = modes_now();
+    if (!(segment->modes == modes_)) return false;
+    roots_.assign(3 + s_.locals, nullptr);
+    roots_[0] = function;
+    std::copy(args, args + n, roots_.begin() + 3);
+    if (first_failure(*segment, roots_, values_) || !are_separate(*segment, values_)) {
+      values_.clear();
+      return false;
+    }
+    auto stop = replay(*segment);
+    if (failed_) {
+      values_.clear();
+      return false;
+    }
+    if (stop == Interpreter::Stop::returned) result = in_.result.detach();
+    else if (stop == Interpreter::Stop::broke) result = go_on(stop);
+    else result = nullptr;
+    return true;
+  }
 
   PyObject* call(std::unique_ptr<Frame> frame) {
     in_.frames.push_back(std::move(frame));
-    in_.depth_limit = 150;
-    while (true) {
-      auto stop = advance();
-      if (stop == Interpreter::Stop::broke) stop = in_.step();
-      if (stop == Interpreter::Stop::raised) return nullptr;
-      if (stop == Interpreter::Stop::returned) return in_.result.detach();
-    }
+    return go_on(advance());
   }
 
  private:
+  PyObject* go_on(Interpreter::Stop stop) {
+    in_.depth_limit = 150;
+    while (true) {
+      if (stop == Interpreter::Stop::broke) stop = in_.step();
+      if (stop == Interpreter::Stop::raised) return nullptr;
+      if (stop == Interpreter::Stop::returned) return in_.result.detach();
+      stop = advance();
+    }
+  }
+
   // Runs a segment that fits, or captures one.
   Interpreter::Stop advance() {
     bool begins = in_.frames.size() == 1 && in_.frame().ip == 0;
     if (begins && !s_.begin) s_.begin = &s_.places[key_of(in_.frames)];
     Place& place = begins ? *s_.begin : s_.places[key_of(in_.frames)];
-    if (place.plain) return plainly();
+    if (place.plain || must_run_plainly()) return plainly();  // a part between two segments may enter a mode
     roots_ = roots_of(in_.frames);
     modes_ = modes_now();
     std::string misses;
     for (size_t k = 0; k < place.segments.size(); ++k) {
       auto segment = place.segments[k];
       const char* why = nullptr;
-      if (!fits(*segment, misses, why)) continue;
+      if (!fits(*segment, place, misses, why)) continue;
       if (k)
         std::rotate(place.segments.begin(), place.segments.begin() + std::ptrdiff_t(k),
                     place.segments.begin() + std::ptrdiff_t(k) + 1);
@@ -126,13 +160,23 @@ class Run {
     return capture(place, misses);
   }
 
-  bool fits(Segment& segment, std::string& misses, const char* why) {
+  // A number that differs from the captured one stays free in the next capture.
+  void generalize(const Guard& failed, PyObject* now, const Segment& segment, Place& place) {
+    bool number = failed.kind == Guard::Kind::equal &&
+                  (PyLong_CheckExact(failed.expected.get()) || PyFloat_CheckExact(failed.expected.get()));
+    if (number && now && Py_TYPE(now) == Py_TYPE(failed.expected.get()))
+      place.changing.insert(segment.list.path(failed.source, names_of_roots(in_.frames)));
+  }
+
+  bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
     const Guard* failed = nullptr;
     if (!(segment.modes == modes_)) why = "gradient mode, autocast or the default dtype differ";
-    else if ((failed = first_failure(segment.list, roots_, values_)) == nullptr) {
+    else if ((failed = first_failure(segment, roots_, values_)) == nullptr) {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";
     }
+    std::vector<PyRef> seen = std::exchange(values_, {});
+    if (failed) generalize(*failed, seen[size_t(failed->source)].get(), segment, place);
     if (!log_on(Log::recompiles) && stance != Stance::fail_on_recompile) return false;
     auto names = names_of_roots(in_.frames);
     misses += "\n  not: " + (failed ? segment.list.text(*failed, names) : std::string(why));
@@ -148,10 +192,14 @@ class Run {
       result = run_segment(segment, values_, in_.frames);
     } catch (const ProgramFailed& e) {  // nothing was written
       failed_ = e.text;
+      values_.clear();
       return Interpreter::Stop::raised;
-    } catch (const PythonError&) { return Interpreter::Stop::raised; }
+    } catch (const PythonError&) {
+      values_.clear();
+      return Interpreter::Stop::raised;
+    }
     roots_.clear();
-    values_.clear();
+    clear_values(segment, values_);
     if (!segment.returns) return Interpreter::Stop::broke;
     in_.result = std::move(result);
     return Interpreter::Stop::returned;
@@ -187,7 +235,7 @@ class Run {
     CaptureResult c;
     try {
       Capturing here;
-      c = capture_segment(in_, s_.name);
+      c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
       if (!copy || in_.has_effects) throw;
       log(std::string("cannot be captured: ") + e.what(), "");
@@ -237,7 +285,8 @@ class Run {
 
   State& s_;
   Interpreter in_;
-  std::vector<PyRef> roots_, values_;
+  std::vector<PyObject*> roots_;
+  std::vector<PyRef> values_;
   std::optional<std::string> failed_;  // the error of the program that ran last
   Modes modes_;
 };
@@ -265,7 +314,14 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
     auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
     if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
     if (stance == Stance::force_eager) return plain();
+    HandledException outer;
     if (stance == Stance::eager_then_compile && !std::exchange(s.called, true)) return plain();
+    auto n = size_t(PyVectorcall_NARGS(flags));
+    if (int(n) == s.positional && !kwnames && s.begin && !s.begin->segments.empty() && !s.begin->plain) {
+      PyRef alive = PyRef::share(o);
+      PyObject* result;
+      if (Run(s).begin(function, args, n, result)) return result;
+    }
     auto frame = frame_of_call(function, args, size_t(PyVectorcall_NARGS(flags)), kwnames);
     if (!frame) return PyErr_Occurred() ? nullptr : plain();
     if (Py_EnterRecursiveCall(" in a compiled function")) return nullptr;
@@ -273,7 +329,6 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
       ~Leave() { Py_LeaveRecursiveCall(); }
     } leave;
     PyRef alive = PyRef::share(o);
-    HandledException outer;
     return Run(s).call(std::move(frame));
   });
 }
@@ -300,6 +355,10 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     o->state->function = PyRef::share(function);
     o->state->name = name;
     o->state->fullgraph = fullgraph;
+    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+    if (!code->co_kwonlyargcount && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)))
+      o->state->positional = code->co_argcount;
+    o->state->locals = size_t(code->co_nlocalsplus);
     return reinterpret_cast<PyObject*>(o);
   });
 }
@@ -310,6 +369,7 @@ int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   State* s = reinterpret_cast<CompiledObject*>(o)->state;
   if (!s) return 0;
   Py_VISIT(s->function.get());
+  Py_VISIT(s->backend.get());
   for (auto& [key, place] : s->places)
     for (auto& segment : place.segments) {
       if (segment.use_count() > 1) continue;
@@ -363,11 +423,17 @@ PyObject* compiled_report(PyObject* o, PyObject*) {
         for (auto& g : segment->list.guards)
           if (g.kind != Guard::Kind::load) guards += segment->list.text(g, {}) + "\n";
         std::string graph = segment->program ? segment->program->text() : "";
-        PyRef row = checked(
-            Py_BuildValue("{s:s,s:s,s:n,s:n,s:n,s:n}", "guards", guards.c_str(), "graph", graph.c_str(),
-                          "calls", Py_ssize_t(segment->program ? segment->program->calls : 0), "runs",
-                          Py_ssize_t(segment->runs), "guard_count", Py_ssize_t(segment->list.guards.size()),
-                          "returns", Py_ssize_t(segment->returns)));
+        PyRef program = PyRef::share(Py_None);
+        if (segment->program) {
+          auto& part = segment->program->segment;
+          program = checked(wrap_program(Program(std::shared_ptr<run::Traced>(part, &part->program()))));
+        }
+        PyRef row = checked(Py_BuildValue("{s:O,s:s,s:s,s:n,s:n,s:n,s:n}", "program", program.get(), "guards",
+                                          guards.c_str(), "graph", graph.c_str(), "calls",
+                                          Py_ssize_t(segment->program ? segment->program->calls() : 0),
+                                          "runs", Py_ssize_t(segment->runs), "guard_count",
+                                          Py_ssize_t(segment->list.guards.size()), "returns",
+                                          Py_ssize_t(segment->returns)));
         checked(PyList_Append(segments.get(), row.get()));
       }
     for (auto& b : s.breaks) {
@@ -386,6 +452,14 @@ int set_enabled(PyObject* o, PyObject* value, void*) {
   state_of(o).enabled = on;
   return 0;
 }
+PyObject* get_backend(PyObject* o, void*) {
+  PyObject* backend = state_of(o).backend.get();
+  return Py_NewRef(backend ? backend : Py_None);
+}
+int set_backend(PyObject* o, PyObject* value, void*) {
+  state_of(o).backend = value && value != Py_None ? PyRef::share(value) : PyRef();
+  return 0;
+}
 PyObject* get_function(PyObject* o, void*) { return Py_NewRef(state_of(o).function.get()); }
 
 PyMethodDef methods[] = {{"reset", compiled_reset, METH_NOARGS, "Forgets what was captured."},
@@ -400,6 +474,9 @@ PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledO
                          {nullptr, 0, 0, 0, nullptr}};
 PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                         {"enabled", get_enabled, set_enabled, "False: calls run the function itself.",
+                         nullptr},
+                        {"backend", get_backend, set_backend,
+                         "backend(program, names, inputs) -> function of the inputs that runs the program.",
                          nullptr},
                         {"function", get_function, nullptr, "The function that is captured.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -432,7 +509,17 @@ PyObject* set_capture_rule(PyObject*, PyObject* args) {
     Py_RETURN_NONE;
   });
 }
+PyObject* captured_number(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *dict, *key;
+    if (!PyArg_ParseTuple(args, "O!O:captured_number", &PyDict_Type, &dict, &key)) return nullptr;
+    runtime_check(current_recorder, "captured_number") << "is called while nothing is captured";
+    return current_recorder->operand(dict, key);
+  });
+}
 PyMethodDef functions[] = {
+    {"captured_number", captured_number, METH_VARARGS,
+     "captured_number(dict, key): the number as an operand of the captured program."},
     {"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
     {"set_compile_stance", set_stance, METH_O,
      "set_compile_stance(number) -> the number before, of facula.compiler.set_stance."},

@@ -1,5 +1,6 @@
 #include "guards.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "../types.h"
@@ -25,7 +26,9 @@ bool TensorFacts::match(const TensorImpl& t) const {
     return false;
   for (size_t d = 0; d < sizes.size(); ++d)
     if (t.sizes[d].hint() != sizes[d] || t.strides[d].hint() != strides[d]) return false;
-  return Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&t))).requires_grad() == requires_grad;
+  bool requires_now = t.requires_grad || t.has_node ||
+                      (t.grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(t));
+  return requires_now == requires_grad;
 }
 
 static std::string text_of_ints(const Ints& all) {
@@ -80,12 +83,13 @@ PyRef read_dict(PyObject* dict, PyObject* key) {
   return PyRef::share(looked_up);
 }
 
-PyRef read(const Source& s, const std::vector<PyRef>& roots, const std::vector<PyRef>& values) {
+PyRef read(const Source& s, Roots roots, const std::vector<PyRef>& values) {
   PyObject* base = s.base == kNoSource ? nullptr : values[size_t(s.base)].get();
   if (s.base != kNoSource && !base) return {};
   switch (s.kind) {
     case Source::Kind::constant: return s.key;
-    case Source::Kind::root: return size_t(s.index) < roots.size() ? roots[size_t(s.index)] : PyRef();
+    case Source::Kind::root:
+      return size_t(s.index) < roots.size() ? PyRef::share(roots[size_t(s.index)]) : PyRef();
     case Source::Kind::attribute: {
       PyRef looked_up(PyObject_GetAttr(base, s.key.get()));
       if (!looked_up) PyErr_Clear();
@@ -106,6 +110,12 @@ PyRef read(const Source& s, const std::vector<PyRef>& roots, const std::vector<P
     case Source::Kind::fallback: {
       PyObject* all = PyFunction_Check(base) ? PyFunction_GET_DEFAULTS(base) : nullptr;
       return all && s.index < PyTuple_GET_SIZE(all) ? PyRef::share(PyTuple_GET_ITEM(all, s.index)) : PyRef();
+    }
+    case Source::Kind::computed: {
+      PyObject* other = values[size_t(s.other)].get();
+      PyRef result(other ? binary_of(int(s.index), base, other) : nullptr);
+      if (!result) PyErr_Clear();
+      return result;
     }
     case Source::Kind::keyword_fallback: {
       PyObject* all = PyFunction_Check(base) ? PyFunction_GET_KW_DEFAULTS(base) : nullptr;
@@ -150,6 +160,26 @@ bool has_keys(PyObject* dict, PyObject* expected) {
   return true;
 }
 
+// A list, tuple or dict has the very objects of the tuple `expected`.
+bool has_items(PyObject* o, PyObject* expected) {
+  Py_ssize_t n = PyTuple_GET_SIZE(expected);
+  if (PyTuple_Check(o) || PyList_Check(o)) {
+    if (PySequence_Fast_GET_SIZE(o) != n) return false;
+    PyObject** items = PySequence_Fast_ITEMS(o);
+    return std::equal(items, items + n, reinterpret_cast<PyTupleObject*>(expected)->ob_item);
+  }
+  if (!PyDict_Check(o) || 2 * PyDict_GET_SIZE(o) != n) return false;
+  PyObject *key, *value;
+  Py_ssize_t at = 0, k = 0;
+  while (PyDict_Next(o, &at, &key, &value)) {
+    bool same_key = key == PyTuple_GET_ITEM(expected, k) ||
+                    (is_atom(key) && same_atom(key, PyTuple_GET_ITEM(expected, k)));
+    if (!same_key || value != PyTuple_GET_ITEM(expected, k + 1)) return false;
+    k += 2;
+  }
+  return true;
+}
+
 // An instance dict, or a dict itself, has no such name; a module of nn has no such member either.
 bool is_absent(PyObject* o, PyObject* name) {
   auto lacks = [&](PyObject* dict) {
@@ -167,9 +197,11 @@ bool is_absent(PyObject* o, PyObject* name) {
   return true;
 }
 
-bool holds(GuardList& list, Guard& g, const std::vector<PyRef>& roots, std::vector<PyRef>& values) {
+}  // namespace
+
+bool holds(GuardList& list, Guard& g, Roots roots, std::vector<PyRef>& values) {
+  if (g.kind == Guard::Kind::null) return !roots[size_t(list.sources[size_t(g.source)].index)];
   PyObject* o = values[size_t(g.source)].get();
-  if (g.kind == Guard::Kind::null) return !o;
   if (g.kind == Guard::Kind::load)
     return bool(values[size_t(g.source)] = read(list.sources[size_t(g.source)], roots, values));
   if (!o) return false;
@@ -190,6 +222,7 @@ bool holds(GuardList& list, Guard& g, const std::vector<PyRef>& roots, std::vect
       if (equal < 0) PyErr_Clear();
       return equal > 0;
     }
+    case Guard::Kind::items: return has_items(o, expected);
     case Guard::Kind::absent: return is_absent(o, expected);
     case Guard::Kind::same: return o == values[size_t(g.number)].get();
     case Guard::Kind::different: return o != values[size_t(g.number)].get();
@@ -199,17 +232,10 @@ bool holds(GuardList& list, Guard& g, const std::vector<PyRef>& roots, std::vect
   }
 }
 
-}  // namespace
-
-const Guard* first_failure(GuardList& list, const std::vector<PyRef>& roots, std::vector<PyRef>& values) {
+const Guard* first_failure(GuardList& list, Roots roots, std::vector<PyRef>& values) {
   values.assign(list.sources.size(), PyRef());
-  for (auto& g : list.guards) {
-    if (g.kind == Guard::Kind::null) {
-      if (roots[size_t(list.sources[size_t(g.source)].index)]) return &g;
-      continue;
-    }
+  for (auto& g : list.guards)
     if (!holds(list, g, roots, values)) return &g;
-  }
   return nullptr;
 }
 
@@ -235,6 +261,7 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::dict_item: return path(s.base, roots) + "[" + shown(s.key.get()) + "]";
     case Source::Kind::cell: return path(s.base, roots);
     case Source::Kind::closure: return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
+    case Source::Kind::computed: return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";
     case Source::Kind::keyword_fallback:
@@ -261,6 +288,7 @@ std::string GuardList::text(const Guard& g, const std::vector<std::string>& root
     case Guard::Kind::length: return "len(" + at + ") == " + std::to_string(g.number);
     case Guard::Kind::keys: return "the keys of " + at + " are " + expected;
     case Guard::Kind::elements: return at + " == " + expected;
+    case Guard::Kind::items: return at + " has the same objects";
     case Guard::Kind::absent: return at + " has no " + expected;
     case Guard::Kind::same: return at + " is " + path(int(g.number), roots);
     case Guard::Kind::different: return at + " is not " + path(int(g.number), roots);

@@ -2,6 +2,7 @@
 // Both are data: a list of steps in the order in which the capture read them.
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,12 @@ struct Source {
     closure,           // cell `index` of a function
     fallback,          // default `index` of a function's positional parameters
     keyword_fallback,  // the default of the keyword-only parameter `key`
+    computed,          // a binary operator of Python, number `index`, on the numbers `base` and `other`
   } kind;
   SourceId base = kNoSource;
   PyRef key;
   Py_ssize_t index = 0;
+  SourceId other = kNoSource;
 };
 
 // The metadata of a tensor that a program depends on.
@@ -43,15 +46,16 @@ struct TensorFacts {
 
 struct Guard {
   enum class Kind : uint8_t {
-    load,       // the source can be read
-    is,         // the object itself
-    type,       // its exact type
-    members,    // the class gives these values for names: `expected` is a dict
-    equal,      // an equal number, string or constant of the same type
-    tensor,     // TensorFacts
-    length,     // of a list or tuple
-    keys,       // of a dict, in order: `expected` is a tuple
-    elements,   // of a set: `expected` is a frozenset
+    load,      // the source can be read
+    is,        // the object itself
+    type,      // its exact type
+    members,   // the class gives these values for names: `expected` is a dict
+    equal,     // an equal number, string or constant of the same type
+    tensor,    // TensorFacts
+    length,    // of a list or tuple
+    keys,      // of a dict, in order: `expected` is a tuple
+    elements,  // of a set: `expected` is a frozenset
+    items,  // a list, tuple or dict has these very objects: `expected` is a tuple; of a dict, of keys and values
     absent,     // an instance, module or dict has no `expected`
     same,       // the same object as source `other`
     different,  // another object than source `other`
@@ -77,12 +81,17 @@ struct GuardList {
 
 // True for numbers, strings, None, dtypes and other constants that are compared by value, and tuples of such.
 bool is_atom(PyObject* o);
+// A binary operator of Python by its number in bytecode (NB_ADD, ...); a new reference, or null with an exception.
+PyObject* binary_of(int kind, PyObject* a, PyObject* b);
 // Equal atoms of the same type; floats are compared by their bits.
 bool same_atom(PyObject* a, PyObject* b);
 
 // Checks the guards in order; `values` becomes the values of the sources. Returns the first guard that fails, or null. No exception
 // of Python is set.
-const Guard* first_failure(GuardList& list, const std::vector<PyRef>& roots, std::vector<PyRef>& values);
+using Roots = std::span<PyObject* const>;
+const Guard* first_failure(GuardList& list, Roots roots, std::vector<PyRef>& values);
+// Whether one guard holds, whose base has its value.
+bool holds(GuardList& list, Guard& g, Roots roots, std::vector<PyRef>& values);
 
 // module.cpp: whether a call of a module goes directly to forward.
 bool calls_forward_directly(PyObject* module);

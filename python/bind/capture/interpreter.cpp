@@ -2,6 +2,8 @@
 
 #include <frameobject.h>
 
+#include <algorithm>
+
 namespace facula::bind::capture {
 
 namespace {
@@ -11,6 +13,38 @@ constexpr Operation kOperations[] = {
     FACULA_MICRO_OPS(FACULA_MICRO_OP)
 #undef FACULA_MICRO_OP
 };
+
+// Pins the numbers that an operation uses, unless it passes them on or treats them itself.
+void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
+  size_t count = 0;
+  switch (op.op) {
+    case Op::nop:
+    case Op::load_const:
+    case Op::load_fast:
+    case Op::store_fast:
+    case Op::delete_fast:
+    case Op::load_global:
+    case Op::store_global:
+    case Op::load_deref:
+    case Op::store_deref:
+    case Op::make_cell:
+    case Op::copy_free_vars:
+    case Op::load_closure:
+    case Op::pop_top:
+    case Op::push_null:
+    case Op::copy:
+    case Op::swap:
+    case Op::binary:
+    case Op::jump:
+    case Op::call:
+    case Op::store_attr:
+    case Op::return_value: return;
+    case Op::load_attr:
+    case Op::load_method: count = 1; break;
+    default: count = 4 + size_t(op.arg >= 0 && op.arg < 256 ? op.arg : 0);
+  }
+  for (size_t k = 1; k <= std::min(count, f.stack.size()); ++k) r.pin(f.top(k).get());
+}
 
 // An exception that C code raised through C++ keeps its Python form.
 Outcome execute(Interpreter& in, Frame& f, const MicroOp& op) {
@@ -43,7 +77,8 @@ Interpreter::Stop Interpreter::loop(bool once) {
     Frame& f = frame();
     f.last = f.ip++;
     const MicroOp& op = f.code->ops[size_t(f.last)];
-    if (recorder) recorder->line = f.line();
+    if (recorder) recorder->at_line(f.code->get()->co_filename, f.line());
+    if (recorder && recorder->has_free()) pin_operands(*recorder, f, op);
     if (!recorder && (++countdown & 255) == 0 && PyErr_CheckSignals() < 0) {
       if (!unwind()) return Stop::raised;
       continue;

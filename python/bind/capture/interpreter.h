@@ -22,6 +22,7 @@ class Interpreter {
  public:
   Frames frames;
   Recorder* recorder = nullptr;
+  PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
   bool has_effects = false;  // of the segment that was captured last, besides its program
   PyRef result;
@@ -100,7 +101,8 @@ enum class Policy : int {
   replaced = 6,  // by a function of Python, which is interpreted
   constant = 7,  // gives a fixed object
   inlined = 8,   // a function of this package that is interpreted like the user's
-  folded = 9,    // called once for the same arguments: its result is a constant
+  observed = 9,  // a method of this package that runs under the open trace, and tells what it reads
+  folded = 10,   // called once for the same arguments: its result is a constant
 };
 struct Rule {
   Policy policy = Policy::unknown;

@@ -11,6 +11,8 @@ PyObject* name_of_slot(const Frame& f, int slot) {
   return PyTuple_GET_ITEM(f.code->get()->co_localsplusnames, slot);
 }
 
+}  // namespace
+
 PyObject* binary_of(int kind, PyObject* a, PyObject* b) {
   switch (kind) {
     case NB_ADD: return PyNumber_Add(a, b);
@@ -44,6 +46,8 @@ PyObject* binary_of(int kind, PyObject* a, PyObject* b) {
   return nullptr;
 }
 
+namespace {
+
 PyObject* unary_of(int kind, PyObject* a) {
   switch (kind) {
     case '+': return PyNumber_Positive(a);
@@ -56,7 +60,9 @@ PyObject* unary_of(int kind, PyObject* a) {
 void note_variable(Interpreter& in, Frame& f, int slot) {
   if (!in.recorder || f.untouched.empty() || !f.untouched[size_t(slot)]) return;
   PyObject* o = f.locals[size_t(slot)].get();
-  if (o) in.recorder->root(f.first_root + slot, o);
+  PyRef number;
+  if (o) in.recorder->root(f.first_root + slot, o, &number);
+  if (number) f.locals[size_t(slot)] = std::move(number);
 }
 void touch_variable(Frame& f, int slot) {
   if (!f.untouched.empty()) f.untouched[size_t(slot)] = false;
@@ -179,13 +185,15 @@ Outcome do_load_global(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* value = PyDict_GetItemWithError(f.globals.get(), op.object);
   if (!value && PyErr_Occurred()) return Outcome::raised;
   auto* r = in.recorder;
+  PyRef number;
   bool fixed = value && (PyType_Check(value) || PyCallable_Check(value) || PyModule_Check(value)) &&
                !is_module(value) && is_our_module(f.globals.get());
   if (r && fixed) {
     r->constant(value);  // of this package
   } else if (r) {
     r->constant(f.globals.get());
-    r->dict_item(f.globals.get(), op.object, value);
+    r->dict_item(f.globals.get(), op.object, value, &number);
+    if (number) value = number.get();
   }
   if (!value) {
     value = PyDict_Check(f.builtins.get()) ? PyDict_GetItemWithError(f.builtins.get(), op.object) : nullptr;
@@ -258,8 +266,9 @@ Outcome do_load_deref(Interpreter& in, Frame& f, const MicroOp& op) {
         name_of_slot(f, op.arg));
     return Outcome::raised;
   }
-  if (in.recorder) in.recorder->cell(cell);
-  f.push(std::move(value));
+  PyRef number;
+  if (in.recorder) in.recorder->cell(cell, &number);
+  f.push(number ? std::move(number) : std::move(value));
   return Outcome::next;
 }
 Outcome do_store_deref(Interpreter& in, Frame& f, const MicroOp& op) {
@@ -318,7 +327,42 @@ Outcome do_unary(Interpreter& in, Frame& f, const MicroOp& op) {
   return in.give(f, 1, unary_of(op.arg, a));
 }
 
+namespace {
+
+// One of the operands is a number that may change.
+Outcome binary_of_free(Interpreter& in, Frame& f, const MicroOp& op) {
+  auto* r = in.recorder;
+  PyRef a = f.top(2), b = f.top();
+  int kind = op.arg % NB_INPLACE_ADD;
+  bool simple = kind == NB_ADD || kind == NB_SUBTRACT || kind == NB_MULTIPLY || kind == NB_TRUE_DIVIDE;
+  auto is_real = [](PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); };
+  if (is_real(a.get()) && is_real(b.get()) && (simple || kind == NB_FLOOR_DIVIDE || kind == NB_REMAINDER)) {
+    PyRef result(binary_of(op.arg, a.get(), b.get()));
+    if (!result) {
+      r->pin(a.get());
+      r->pin(b.get());
+      return Outcome::raised;
+    }
+    return in.give(f, 2, r->computed(op.arg, a.get(), b.get(), std::move(result)).detach());
+  }
+  bool operand = simple && (is_plain(Py_TYPE(a.get())) || is_plain(Py_TYPE(b.get())));
+  PyObject* result = nullptr;
+  if (operand) {
+    auto handle = [&](PyRef& o) { return r->is_free(o.get()) ? r->operand_of(o.get()) : o.get(); };
+    result = binary_of(op.arg, handle(a), handle(b));
+  }
+  if (result) return in.give_recorded(f, 2, result, "operator");
+  PyErr_Clear();
+  r->pin(a.get());
+  r->pin(b.get());
+  return do_binary(in, f, op);
+}
+
+}  // namespace
+
 Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
+  if (in.recorder && (in.recorder->is_free(f.top(2).get()) || in.recorder->is_free(f.top().get())))
+    return binary_of_free(in, f, op);
   PyObject *a = f.top(2).get(), *b = f.top().get();
   if (!in.recorder) return in.give(f, 2, binary_of(op.arg, a, b));
   bool in_place = op.arg >= NB_INPLACE_ADD;

@@ -1,112 +1,143 @@
-// Recording with the trace of a whole function: it begins and ends with the body.
+// Records what a segment calls: an open trace, whose handles become real tensors at the end of the segment.
 #include <cctype>
 #include <unordered_set>
 
+#include "../graph.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
-#include "facula/graph/trace.h"
 #include "segment.h"
 
 namespace facula::bind::capture {
 
 namespace {
 
-// Closes the autocast region around a trace, which opens it again inside, so that its casts are recorded.
-class AutocastAround {
- public:
-  AutocastAround() : state_(run::autocast_state()) { set(false); }
-  ~AutocastAround() { run::set_autocast(state_); }
-  void set(bool enabled) const {
-    auto s = state_;
-    s.enabled &= enabled;
-    run::set_autocast(s);
+// Lists handles that are the gradients of tensors from outside, which get them when the program runs.
+void find_gradients(const run::OpenTrace& trace, Recorder& r) {
+  for (auto& s : trace.slots()) {
+    auto* leaf = static_cast<PyObject*>(s.leaf.impl()->py_object);
+    auto* m = autograd::meta_of(s.leaf);
+    auto* o = m && m->grad.defined() ? static_cast<PyObject*>(m->grad.impl()->py_object) : nullptr;
+    if (leaf && o && impl_of(o)->traced) r.gradients[o] = leaf;
   }
-  // The body may leave other settings.
-  void keep() { state_ = run::autocast_state(); }
+}
 
- private:
-  run::AutocastState state_;
-};
-
-std::vector<PyObject*> living(std::vector<PyRef>& handles) {
+// The handles that somebody besides the recorder refers to, each once, and that are no gradients of tensors from outside.
+std::vector<PyObject*> living(Recorder& r) {
+  auto& handles = r.handles;
   std::unordered_set<PyObject*> seen;
   std::vector<PyRef> unique;
   for (auto& h : handles)
     if (seen.insert(h.get()).second) unique.push_back(h);
   handles = std::move(unique);
   std::vector<PyObject*> all;
-  for (auto& h : handles)
-    if (Py_REFCNT(h.get()) > 1 || impl_of(h.get())->use_count() > 1) all.push_back(h.get());
+  for (auto& h : handles) {
+    bool refers = Py_REFCNT(h.get()) > 1 || impl_of(h.get())->use_count() > 1;
+    if (refers && impl_of(h.get())->traced && !r.gradients.count(h.get())) all.push_back(h.get());
+  }
   return all;
+}
+
+std::string operator_name(const std::string& called) {
+  std::string name;
+  for (char c : called)
+    if (std::isalnum(static_cast<unsigned char>(c)) || (c == '_' && !name.empty())) name += c;
+  return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) ? "compiled" : name;
+}
+
+// Announces each tensor from outside with its source. One without a source was made by the recorded function.
+void give_sources(run::OpenTrace& trace, Recorder& r, RecordedProgram& program) {
+  run::OpenTrace::Inactive outside;
+  autograd::GradMode off(false);
+  for (auto& s : trace.slots())
+    if (auto* leaf = static_cast<PyObject*>(s.leaf.impl()->py_object); leaf && s.relied) {
+      PyRef before = checked(wrap(s.before));
+      r.gradient(leaf, before.get());
+    }
+  for (auto source : trace.sources()) program.inputs.push_back(SourceId(source));
+  for (auto& t : trace.outside()) {
+    auto* o = static_cast<PyObject*>(t.impl()->py_object);
+    SourceId id = o ? r.source_of(o) : kNoSource;
+    trace.input(t, run::SourceId(id));
+    if (id == kNoSource) {
+      id = -1 - SourceId(program.fresh.size());
+      program.fresh.push_back(t);
+      program.fresh_before.push_back(autograd::invoke("clone", {t.detached()}));
+    }
+    program.inputs.push_back(id);
+  }
+}
+
+// Runs the program of a segment by a function of Python, which takes its inputs and captured tensors.
+run::Segment::Runner runner_of(PyRef function, std::shared_ptr<run::Traced> traced) {
+  std::shared_ptr<PyRef> held(new PyRef(std::move(function)), [](PyRef* p) {
+    WithGil gil;
+    delete p;
+  });
+  return [held, captured = traced->captured()](std::span<const Tensor> inputs) {
+    WithGil gil;
+    std::vector<Tensor> all(inputs.begin(), inputs.end());
+    all.insert(all.end(), captured.begin(), captured.end());
+    PyRef args = checked(wrap_list(all));
+    PyRef results = checked(PyObject_CallObject(held->get(), args.get()));
+    std::vector<Tensor> tensors;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(results.get()); ++k) {
+      PyObject* o = PyTuple_GET_ITEM(results.get(), k);
+      tensors.push_back(o == Py_None ? Tensor() : tensor_of(o));
+    }
+    return tensors;
+  };
+}
+
+run::OpenTrace::Backend backend_of(PyObject* make, const Recorder& r, const RecordedProgram& program) {
+  return [make, &r, &program](const std::shared_ptr<run::Segment>& s, std::span<const Tensor> inputs) {
+    // A program that computes gradients fills gradient slots, which a graph does not contain.
+    auto& capture = s->program().capture();
+    if (capture.differentiates || !capture.slots.empty() || capture.graph.nodes.empty())
+      return run::Segment::Runner();
+    std::shared_ptr<run::Traced> traced(s, &s->program());
+    PyRef native = checked(wrap_program(Program(traced))), names = checked(PyList_New(0));
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      SourceId id = k < program.inputs.size() ? program.inputs[k] : kNoSource;
+      std::string path = id >= 0 ? r.list.path(id, r.root_names) : "tensor_" + std::to_string(k);
+      checked(PyList_Append(names.get(), checked(unicode(path)).get()));
+    }
+    std::vector<Tensor> all(inputs.begin(), inputs.end());
+    for (auto& t : traced->captured()) {
+      all.push_back(t);
+      checked(PyList_Append(names.get(), checked(unicode("captured")).get()));
+    }
+    PyRef list = checked(wrap_list(all));
+    PyRef function(PyObject_CallFunctionObjArgs(make, native.get(), names.get(), list.get(), nullptr));
+    return runner_of(checked(function.detach()), std::move(traced));
+  };
 }
 
 }  // namespace
 
-void set_real(PyObject* o, const Tensor& result) {
-  auto* object = reinterpret_cast<TensorObject*>(o);
-  // A result that is an input of the program has an object already.
-  Tensor t = result.impl()->py_object ? autograd::invoke("alias", {result}) : result;
-  TensorImpl* old = object->impl;
-  t.impl()->retain();
-  object->impl = t.impl();
-  t.impl()->py_object = o;
-  old->py_object = nullptr;
-  old->release();
+std::vector<Tensor> RecordedProgram::run(std::span<const Tensor> tensors) const {
+  WithoutGil released;
+  return (*segment)(tensors);
 }
 
-std::optional<RecordedProgram> record(const std::function<void()>& body, std::vector<PyRef>& handles,
-                                      std::vector<PyObject*>& results, const std::string& called) {
-  std::string name;  // an operator's
-  for (char c : called)
-    if (std::isalnum(static_cast<unsigned char>(c)) || (c == '_' && !name.empty())) name += c;
-  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0]))) name = "compiled";
-  bool grad = autograd::grad_enabled();
-  auto shapes = std::make_shared<sym::Shapes>();
-  std::optional<AutocastAround> autocast(std::in_place);
-  auto inside = [&](std::span<const Tensor>) {
-    autocast->set(true);
-    body();
-    autocast->keep();
-    auto s = run::autocast_state();
-    s.enabled = false;
-    run::set_autocast(s);
-    results = living(handles);
-    std::vector<Tensor> tensors;
-    for (auto* o : results) tensors.push_back(tensor_of(o));
-    return tensors;
-  };
-  graph::Capture capture = graph::capture(shapes, {}, inside, name.c_str());
-  autocast.reset();
-  if (results.empty() && capture.graph.mutated.empty() && capture.slots.empty()) return std::nullopt;
-  RecordedProgram created;
-  created.inputs = std::move(capture.captured);
-  capture.captured.clear();
-  capture.required.clear();
-  for (auto& t : created.inputs) capture.required.push_back(t.requires_grad());
-  for (auto& s : capture.slots)
-    for (size_t k = 0; s.argument < 0 && k < created.inputs.size(); ++k)
-      if (s.leaf.is_same(created.inputs[k])) s.argument = int(k);
-  created.writes.resize(created.inputs.size());
-  for (auto& [w, v] : capture.graph.mutated) created.writes[size_t(w)] = true;
-  created.calls = capture.graph.nodes.size();
-  auto program = std::make_shared<run::Traced>(std::move(capture), name);
-  created.text = [program] { return graph::print(program->graph()); };
-  bool needs_grad = grad || autograd::grad_enabled();
-  created.run = [program, needs_grad](std::span<const Tensor> inputs) {
-    autograd::GradMode mode(needs_grad);
-    run::AutocastState outer = run::autocast_state(), off = outer;
-    off.enabled = false;
-    if (outer.enabled) run::set_autocast(off);
-    struct Restore {
-      run::AutocastState state;
-      ~Restore() {
-        if (state.enabled) run::set_autocast(state);
-      }
-    } restore{outer};
-    WithoutGil released;
-    return (*program)(inputs);
-  };
-  return created;
+std::optional<RecordedProgram> record(const std::function<void()>& body, Recorder& r,
+                                      std::vector<PyObject*>& results, const std::string& called,
+                                      PyObject* backend) {
+  run::OpenTrace trace(operator_name(called));
+  trace.refuse_hooks();
+  run::OpenTrace::Active on(trace);
+  body();
+  runtime_check(r.failure.empty(), "compile") << r.failure;
+  find_gradients(trace, r);
+  results = living(r);
+  if (results.empty() && !trace.calls() && trace.outside().empty()) return std::nullopt;
+  RecordedProgram program;
+  give_sources(trace, r, program);
+  std::vector<Tensor> tensors;
+  for (auto* o : results) tensors.push_back(tensor_of(o));
+  if (backend) trace.compile_by(backend_of(backend, r, program));
+  program.segment = trace.close(tensors);
+  program.writes = program.segment->writes();
+  return program;
 }
 
 }  // namespace facula::bind::capture

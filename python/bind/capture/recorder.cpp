@@ -1,6 +1,20 @@
 #include "recorder.h"
 
+#include <algorithm>
+
+#include "../types.h"
+#include "facula/run/open_trace.h"
+
 namespace facula::bind::capture {
+
+void Recorder::at_line(PyObject* file, int number) {
+  line = number;
+  if (file != file_) {
+    file_ = file;
+    file_name_ = graph::interned(text_of(file));
+  }
+  if (auto* trace = run::OpenTrace::current()) trace->at_line(file_name_, number);
+}
 
 SourceId Recorder::source_of(PyObject* o) const {
   auto it = outside_.find(o);
@@ -25,14 +39,85 @@ SourceId Recorder::constant(PyObject* o) {
   return id;
 }
 
-SourceId Recorder::note(Source s, PyObject* o) {
+namespace {
+
+// An equal number that is an object of its own.
+PyRef copy_of_number(PyObject* o) {
+  if (PyFloat_CheckExact(o)) return checked(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o)));
+  auto* from = reinterpret_cast<PyLongObject*>(o);
+  Py_ssize_t digits = std::abs(Py_SIZE(from));
+  PyLongObject* copy = _PyLong_New(digits);
+  if (!copy) throw PythonError();
+  std::copy(from->ob_digit, from->ob_digit + digits, copy->ob_digit);
+  Py_SET_SIZE(copy, Py_SIZE(from));
+  return PyRef(reinterpret_cast<PyObject*>(copy));
+}
+bool is_changeable(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
+
+}  // namespace
+
+void Recorder::pin(PyObject* o) {
+  if (free_.erase(o)) add(Guard::Kind::equal, source_of(o), o);
+}
+
+PyRef Recorder::computed(int kind, PyObject* a, PyObject* b, PyRef result) {
+  if (!is_changeable(result.get())) {
+    pin(a);
+    pin(b);
+    return result;
+  }
+  auto source = [&](PyObject* o) {
+    if (is_free(o)) return source_of(o);
+    SourceId id = SourceId(list.sources.size());
+    list.sources.push_back({Source::Kind::constant, kNoSource, PyRef::share(o)});
+    add(Guard::Kind::load, id);
+    return id;
+  };
+  Source s{Source::Kind::computed, source(a), {}, kind};
+  s.other = source(b);
+  SourceId id = SourceId(list.sources.size());
+  list.sources.push_back(std::move(s));
+  add(Guard::Kind::load, id);
+  add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
+  PyRef number = copy_of_number(result.get());
+  outside_[number.get()] = id;
+  alive_.push_back(number);
+  free_.insert(number.get());
+  return number;
+}
+
+PyObject* Recorder::operand_of(PyObject* o) {
+  SourceId id = source_of(o);
+  auto& handle = operands_[id];
+  if (!handle) {
+    Scalar number;
+    runtime_check(to_scalar(o, number), "compile") << "an operand is no number of Python";
+    handle = checked(wrap(run::OpenTrace::current()->number(number, run::SourceId(id))));
+  }
+  return handle.get();
+}
+
+SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
   // Keys that are equal strings are one object: names are interned. Others make a guard more.
-  if (!read_.insert({int(s.kind), s.base, s.key.get(), s.index}).second) return kNoSource;
+  SourceKey key{int(s.kind), s.base, s.key.get(), s.index};
+  if (!read_.insert(key).second) {
+    auto it = numbers_.find(key);
+    if (it != numbers_.end() && number && is_free(it->second.get())) *number = it->second;
+    else if (it != numbers_.end()) pin(it->second.get());
+    return kNoSource;
+  }
   if (s.key) alive_.push_back(s.key);
   SourceId id = SourceId(list.sources.size());
   list.sources.push_back(std::move(s));
   add(Guard::Kind::load, id);
   if (is_atom(o)) {
+    if (number && changing && is_changeable(o) && changing->count(list.path(id, root_names))) {
+      *number = numbers_[key] = copy_of_number(o);
+      outside_[number->get()] = id;
+      free_.insert(number->get());
+      add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(o)));
+      return id;
+    }
     add(Guard::Kind::equal, id, o);
     return id;
   }
@@ -61,8 +146,8 @@ void Recorder::first_guard(SourceId id, PyObject* o) {
   }
 }
 
-SourceId Recorder::root(Py_ssize_t slot, PyObject* o) {
-  return note({Source::Kind::root, kNoSource, {}, slot}, o);
+SourceId Recorder::root(Py_ssize_t slot, PyObject* o, PyRef* number) {
+  return note({Source::Kind::root, kNoSource, {}, slot}, o, number);
 }
 void Recorder::null_root(Py_ssize_t slot) {
   SourceId id = SourceId(list.sources.size());
@@ -70,10 +155,10 @@ void Recorder::null_root(Py_ssize_t slot) {
   add(Guard::Kind::null, id);
 }
 
-void Recorder::attribute(PyObject* base, PyObject* name, PyObject* value) {
+void Recorder::attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number) {
   SourceId b = source_of(base);
   if (b != kNoSource && !is_written(base, name))
-    note({Source::Kind::attribute, b, PyRef::share(name)}, value);
+    note({Source::Kind::attribute, b, PyRef::share(name)}, value, number);
 }
 void Recorder::append(PyObject* o, PyObject* value) {
   if (!is_written(o, nullptr) && !full_.count(o)) appended_.try_emplace(o, checked(PySequence_List(o)));
@@ -89,16 +174,16 @@ void Recorder::item(PyObject* sequence, Py_ssize_t k, PyObject* value) {
   }
   if (b != kNoSource && !is_written(sequence, nullptr)) note({Source::Kind::item, b, {}, k}, value);
 }
-void Recorder::dict_item(PyObject* dict, PyObject* key, PyObject* value) {
+void Recorder::dict_item(PyObject* dict, PyObject* key, PyObject* value, PyRef* number) {
   SourceId b = source_of(dict);
   if (b == kNoSource || is_written(dict, key) || is_written(dict, nullptr)) return;
-  if (value) note({Source::Kind::dict_item, b, PyRef::share(key)}, value);
+  if (value) note({Source::Kind::dict_item, b, PyRef::share(key)}, value, number);
   else add(Guard::Kind::absent, b, key);
 }
-void Recorder::cell(PyObject* cell) {
+void Recorder::cell(PyObject* cell, PyRef* number) {
   SourceId b = source_of(cell);
   if (b == kNoSource || is_written(cell, nullptr)) return;
-  if (PyObject* value = PyCell_GET(cell)) note({Source::Kind::cell, b}, value);
+  if (PyObject* value = PyCell_GET(cell)) note({Source::Kind::cell, b}, value, number);
 }
 void Recorder::absent(PyObject* o, PyObject* name) {
   SourceId b = source_of(o);
@@ -176,6 +261,95 @@ void Recorder::deep_contents(PyObject* o, int depth) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(o, &at, &key, &value)) deep_contents(value, depth + 1);
+  }
+}
+
+void Recorder::gradient(PyObject* leaf, PyObject* value) {
+  static PyObject* const name = PyUnicode_InternFromString("grad");
+  SourceId b = source_of(leaf);
+  if (b != kNoSource) note({Source::Kind::attribute, b, PyRef::share(name)}, value);
+}
+
+PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  Scalar number;
+  bool is_number =
+      value && (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) && to_scalar(value, number);
+  runtime_check(is_number, "compile") << "an operand is no number of Python";
+  Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
+  for (auto& [id, handle] : operands_) {
+    auto& other = list.sources[size_t(id)];
+    if (other.kind == s.kind && other.base == s.base && other.key.get() == key)
+      return Py_NewRef(handle.get());
+  }
+  SourceId id = SourceId(list.sources.size());
+  list.sources.push_back(std::move(s));
+  add(Guard::Kind::load, id);
+  add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  PyRef handle = checked(wrap(run::OpenTrace::current()->number(number, run::SourceId(id))));
+  operands_[id] = handle;
+  return handle.detach();
+}
+
+// ---- what functions of this package have read
+
+PyObject* Recorder::observer() {
+  if (!observer_) {
+    PyRef module = checked(PyImport_ImportModule("facula._dynamo.observer"));
+    observer_ = checked(PyObject_CallMethod(module.get(), "Observer", nullptr));
+  }
+  return observer_.get();
+}
+
+void Recorder::whole(PyObject* o) {
+  SourceId b = constant(o);
+  PyRef all;
+  if (PyDict_Check(o)) {
+    all = checked(PyTuple_New(2 * PyDict_GET_SIZE(o)));
+    PyObject *key, *value;
+    Py_ssize_t at = 0, k = 0;
+    while (PyDict_Next(o, &at, &key, &value)) {
+      PyTuple_SET_ITEM(all.get(), k++, Py_NewRef(key));
+      PyTuple_SET_ITEM(all.get(), k++, Py_NewRef(value));
+    }
+  } else {
+    all = checked(PySequence_Tuple(o));
+  }
+  // A list that is read again is the same list, unless the segment has written it.
+  if (is_written(o, nullptr) || !whole_.insert(o).second) return;
+  add(Guard::Kind::items, b, all.get());
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(all.get()); ++k)
+    if (PyObject* item = PyTuple_GET_ITEM(all.get(), k); !is_atom(item)) {
+      bool is_known = is_outside(item);
+      SourceId id = constant(item);
+      if (is_known) identity(item);
+      else if (is_tensor(item)) first_guard(id, item);
+    }
+}
+
+void Recorder::item_of(PyObject* o, PyObject* key) {
+  PyRef value;
+  if (PyDict_Check(o)) {
+    value = PyRef::share(PyDict_GetItemWithError(o, key));
+    SourceId b = constant(o);
+    if (!value) add(Guard::Kind::absent, b, key);
+    else if (!is_written(o, key)) note({Source::Kind::dict_item, b, PyRef::share(key)}, value.get());
+  } else {
+    Py_ssize_t k = PyLong_AsSsize_t(key);
+    value = checked(PySequence_GetItem(o, k));
+    constant(o);
+    item(o, k, value.get());
+  }
+  if (value && !is_atom(value.get())) identity(value.get());
+}
+
+void Recorder::take_observations() {
+  PyRef seen = checked(PyObject_CallMethod(observer(), "take", nullptr));
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(seen.get()); ++k) {
+    PyObject *of, *key;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(seen.get(), k), "OO", &of, &key)) throw PythonError();
+    if (key == Py_None) whole(of);
+    else item_of(of, key);
   }
 }
 

@@ -1,7 +1,9 @@
 // The records of one segment: which outside objects were read and from where, the guards that these reads leave, writes to
 // outside objects, and the handles that operators returned.
 #pragma once
+#include <map>
 #include <set>
+#include <string>
 #include <unordered_map>
 
 #include "guards.h"
@@ -19,22 +21,42 @@ class Recorder {
   GuardList list;
   std::vector<Write> writes;
   std::vector<PyRef> handles;  // results of operators
-  int line = 0;                // of the instruction that runs
+  // Handles that are the gradients of outside tensors at the end of the segment, with these.
+  std::unordered_map<PyObject*, PyObject*> gradients;
+  std::string failure;  // if not empty: the segment cannot be used, and its calls must not run
+  int line = 0;         // of the instruction that runs
+  // The line of the instruction that runs, and of the calls that it records.
+  void at_line(PyObject* file, int number);
 
   // ---- sources
   SourceId source_of(PyObject* o) const;
   bool is_outside(PyObject* o) const { return source_of(o) != kNoSource; }
   SourceId constant(PyObject* o);  // an object that other guards make constant
   // The value `o` was read from `s`: registers it with its first guard. Later reads of the same source add nothing.
-  SourceId note(Source s, PyObject* o);
-  SourceId root(Py_ssize_t slot, PyObject* o);
+  // `number`: becomes the object that stands for a number that may change, if it does and the caller can use it.
+  SourceId note(Source s, PyObject* o, PyRef* number = nullptr);
+  SourceId root(Py_ssize_t slot, PyObject* o, PyRef* number = nullptr);
   void null_root(Py_ssize_t slot);
 
+  // ---- numbers that have changed between calls
+  // Such a number stays free while only arithmetic, variables, attributes and operators on tensors use it: its guard
+  // checks the type alone. It is an object of its own, so that it is known by its address. Everything else pins it,
+  // which adds a guard of its value.
+  const std::set<std::string>* changing = nullptr;  // paths of these numbers
+  std::vector<std::string> root_names;              // for paths
+  bool has_free() const { return !free_.empty(); }
+  bool is_free(PyObject* o) const { return has_free() && free_.count(o); }
+  void pin(PyObject* o);
+  // `result` is what Python's operator gives for a and b, one of which is free; the object to use in its place.
+  PyRef computed(int kind, PyObject* a, PyObject* b, PyRef result);
+  PyObject* operand_of(PyObject* number);  // its handle; borrowed
+
   // ---- reads
-  void attribute(PyObject* base, PyObject* name, PyObject* value);
+  void attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number = nullptr);
   void item(PyObject* list, Py_ssize_t k, PyObject* value);
-  void dict_item(PyObject* dict, PyObject* key, PyObject* value);  // value null: absent
-  void cell(PyObject* cell);
+  // value null: absent
+  void dict_item(PyObject* dict, PyObject* key, PyObject* value, PyRef* number = nullptr);
+  void cell(PyObject* cell, PyRef* number = nullptr);
   void absent(PyObject* o, PyObject* name);
   void member(PyObject* o, PyObject* name,
               PyObject* value);  // of the class of o, or of the class o; null: absent
@@ -45,6 +67,16 @@ class Recorder {
   // The contents of an outside list, tuple, dict or set, one level deep, or completely.
   void contents(PyObject* container);
   void deep_contents(PyObject* o, int depth = 0);
+  // `value` is the gradient, or None, that the outside tensor `leaf` had before the segment.
+  void gradient(PyObject* leaf, PyObject* value);
+  // The number dict[key] is an operand of the program: gives its handle, and leaves a guard of its type alone.
+  PyObject* operand(PyObject* dict, PyObject* key);
+
+  // ---- functions of this package that run on the real objects under the open trace
+  // The object that such functions tell what they read (python/facula/_dynamo/observer.py); borrowed.
+  PyObject* observer();
+  // Guards for what it was told.
+  void take_observations();
 
   // ---- writes
   // True if the location was written before, so that it no longer has the value from outside.
@@ -63,14 +95,27 @@ class Recorder {
   void add(Guard::Kind kind, SourceId s, PyObject* expected = nullptr, int64_t number = 0);
   void first_guard(SourceId id, PyObject* o);
 
+  void whole(PyObject* container);
+  void item_of(PyObject* container, PyObject* key);
+
+  PyRef observer_;
+  std::map<SourceId, PyRef> operands_;
+  std::set<PyObject*> free_;
+  PyObject* file_ = nullptr;
+  const char* file_name_ = "";
   std::unordered_map<PyObject*, SourceId> outside_;
   std::vector<PyRef> alive_;
-  std::set<std::tuple<int, SourceId, PyObject*, Py_ssize_t>> read_;  // sources that exist
-  std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;    // guards that exist
+  using SourceKey = std::tuple<int, SourceId, PyObject*, Py_ssize_t>;
+  std::set<SourceKey> read_;            // sources that exist
+  std::map<SourceKey, PyRef> numbers_;  // the objects that stand for numbers that may change
+  std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;  // guards that exist
   std::set<std::pair<PyObject*, PyObject*>> written_;
   std::unordered_map<SourceId, size_t> members_;   // the guard of a class
   std::unordered_map<PyObject*, PyRef> appended_;  // what lists contained before the first append
   std::set<PyObject*> full_;                       // containers whose contents were read
+  std::set<PyObject*> whole_;                      // containers whose items are fixed objects
 };
+
+extern thread_local Recorder* current_recorder;  // of the capture on this thread; null: none
 
 }  // namespace facula::bind::capture

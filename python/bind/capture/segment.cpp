@@ -1,5 +1,7 @@
 #include "segment.h"
 
+#include "../types.h"
+
 #include <algorithm>
 
 #include "facula/autograd/autograd.h"
@@ -7,6 +9,8 @@
 #include "facula/base/dtype.h"
 
 namespace facula::bind::capture {
+
+thread_local Recorder* current_recorder = nullptr;
 
 Modes modes_now() {
   auto& a = run::autocast_state();
@@ -44,9 +48,9 @@ void each_slot(Frame& f, F&& visit) {
 
 }  // namespace
 
-std::vector<PyRef> roots_of(const Frames& frames) {
-  std::vector<PyRef> all;
-  for (auto& f : frames) each_slot(*f, [&](PyRef& s) { all.push_back(s); });
+std::vector<PyObject*> roots_of(const Frames& frames) {
+  std::vector<PyObject*> all;
+  for (auto& f : frames) each_slot(*f, [&](PyRef& s) { all.push_back(s.get()); });
   return all;
 }
 
@@ -95,19 +99,18 @@ struct Builder {
   Segment& s;
   TemplateBuilder t;
 
-  void inputs(RecordedProgram& p, const std::vector<Tensor>& before) {
-    for (size_t k = 0; k < p.inputs.size(); ++k) {
-      auto* o = static_cast<PyObject*>(p.inputs[k].impl()->py_object);
-      SourceId id = o ? r.source_of(o) : kNoSource;
-      if (id == kNoSource) {
-        if (p.inputs[k].requires_grad()) {
+  void inputs(const RecordedProgram& p) {
+    for (SourceId id : p.inputs) {
+      if (id < 0) {
+        const Tensor& tensor = p.fresh[size_t(-1 - id)];
+        if (tensor.requires_grad()) {
           t.reason = "it reads a tensor that requires a gradient and that Python did not read";
           return;
         }
-        PyRef object(wrap(p.inputs[k]));
+        PyRef object(wrap(tensor));
         int fresh = t.fresh_of(object.get());
+        contents[size_t(fresh)] = p.fresh_before[size_t(-1 - id)];
         id = -1 - fresh;
-        contents[size_t(fresh)] = before[k];
       }
       s.inputs.push_back(id);
     }
@@ -172,26 +175,17 @@ struct Exception {
   }
 };
 
-// The contents, before the program runs, of inputs that Python did not read: the segment makes them.
-std::vector<Tensor> contents_of_inputs(const RecordedProgram& p, const Recorder& r) {
-  autograd::GradMode off(false);
-  std::vector<Tensor> all;
-  for (auto& t : p.inputs) {
-    auto* o = static_cast<PyObject*>(t.impl()->py_object);
-    bool is_fresh = !o || !r.is_outside(o);
-    all.push_back(is_fresh ? autograd::invoke("clone", {t.detached()}) : Tensor());
-  }
-  return all;
-}
-
 // Interprets, runs the program that was recorded, and makes its handles real; `numbers` becomes the numbers of its results.
-std::vector<Tensor> interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string& name,
-                              CaptureResult& c, Exception& raised,
-                              std::unordered_map<PyObject*, int>& numbers) {
+void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string& name, CaptureResult& c,
+               Exception& raised, std::unordered_map<PyObject*, int>& numbers) {
   struct Recording {
     Interpreter& in;
-    ~Recording() { in.recorder = nullptr; }
-  } recording{in};
+    Recorder* outer;
+    ~Recording() {
+      in.recorder = nullptr;
+      current_recorder = outer;
+    }
+  } recording{in, std::exchange(current_recorder, &r)};
   in.recorder = &r;
   in.has_effects = false;
   std::vector<PyObject*> results;
@@ -200,21 +194,17 @@ std::vector<Tensor> interpret(Interpreter& in, Recorder& r, Segment& segment, co
     in.has_effects = !r.writes.empty();
     if (c.stop == Interpreter::Stop::raised) raised.take();
   };
-  segment.program = record(body, r.handles, results, name);
-  if (!segment.program) return {};
-  auto before = contents_of_inputs(*segment.program, r);
-  auto tensors = segment.program->run(segment.program->inputs);
-  for (size_t k = 0; k < results.size(); ++k) {
-    set_real(results[k], tensors[k]);
-    numbers[results[k]] = int(k);
-  }
-  return before;
+  segment.program = record(body, r, results, name, in.backend);
+  for (size_t k = 0; k < results.size(); ++k) numbers[results[k]] = int(k);
 }
 
 }  // namespace
 
-CaptureResult capture_segment(Interpreter& in, const std::string& name) {
+CaptureResult capture_segment(Interpreter& in, const std::string& name,
+                              const std::set<std::string>& changing) {
   Recorder r;
+  r.changing = changing.empty() ? nullptr : &changing;
+  if (r.changing || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
   begin(in, r);
@@ -222,14 +212,14 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name) {
   Exception raised;
   size_t closed = closed_generators();
   std::unordered_map<PyObject*, int> numbers;
-  auto before = interpret(in, r, *segment, name, c, raised, numbers);
+  interpret(in, r, *segment, name, c, raised, numbers);
   if (raised.raise()) {
     c.reason = "it raised an exception";
     return c;
   }
   r.distinguish_written();
   Builder b{in, r, *segment, TemplateBuilder(r, std::move(numbers)), {}};
-  if (segment->program) b.inputs(*segment->program, before);
+  if (segment->program) b.inputs(*segment->program);
   b.writes();
   segment->returns = c.stop == Interpreter::Stop::returned;
   if (segment->returns) segment->result = b.t.value(in.result.get());
@@ -244,7 +234,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name) {
   c.reason = b.t.reason;
   if (!b.t.failed()) {
     b.finish();
-    if (segment->program) segment->program->inputs.clear();
+    if (segment->program) segment->program->fresh.clear(), segment->program->fresh_before.clear();
     segment->list = std::move(r.list);
     c.segment = std::move(segment);
   }
@@ -253,6 +243,41 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name) {
 }
 
 // ---- later calls
+
+std::vector<SourceId> Segment::used_sources() const {
+  std::vector<SourceId> all;
+  for (int k : inputs)
+    if (k >= 0) all.push_back(k);
+  for (auto& i : values.instructions)
+    if (i.kind == Template::Instruction::Kind::source) all.push_back(SourceId(i.number));
+  return all;
+}
+
+const Guard* first_failure(Segment& s, Roots roots, std::vector<PyRef>& values) {
+  constexpr int most_failures = 8;
+  auto& list = s.list;
+  if (auto stamps = s.stamps) {
+    if (values.size() != list.sources.size()) values.assign(list.sources.size(), PyRef());
+    if (stamps->hold(roots, values)) {
+      for (size_t k : stamps->rest())
+        if (!holds(list, list.guards[k], roots, values)) return &list.guards[k];
+      return nullptr;
+    }
+    ++s.stamp_failures;
+    s.stamps = nullptr;
+  }
+  if (auto* failed = first_failure(list, roots, values)) return failed;
+  if (s.runs && s.stamp_failures < most_failures) {
+    s.stamps = std::make_shared<Stamps>(list, values, s.used_sources());
+    if (!s.stamps->useful()) s.stamps = nullptr, s.stamp_failures = most_failures;
+  }
+  return nullptr;
+}
+
+void clear_values(const Segment& s, std::vector<PyRef>& values) {
+  if (s.stamps && values.size() == s.list.sources.size()) s.stamps->clear(values);
+  else values.clear();
+}
 
 namespace {
 
@@ -278,8 +303,16 @@ void repeat(const Segment::Repeat& w, const std::vector<PyRef>& values) {
 
 }  // namespace
 
+static Tensor input_of(PyObject* o) {
+  if (is_tensor(o)) return tensor_of(o);
+  Scalar number;
+  to_scalar(o, number);
+  return run::number_input(number);
+}
+
 PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) {
   ++s.runs;
+  using Kind = Template::Instruction::Kind;
   std::vector<PyRef> results, fresh;
   for (auto& t : s.fresh) {
     autograd::GradMode off(false);
@@ -288,13 +321,16 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
   if (s.program) {
     std::vector<Tensor> inputs;
     for (int k : s.inputs)
-      inputs.push_back(tensor_of((k >= 0 ? values[size_t(k)] : fresh[size_t(-1 - k)]).get()));
+      inputs.push_back(input_of((k >= 0 ? values[size_t(k)] : fresh[size_t(-1 - k)]).get()));
     std::vector<Tensor> tensors;
     try {
       tensors = s.program->run(inputs);
-    } catch (const Error& e) { throw ProgramFailed{e.what()}; } catch (...) {
-      throw ProgramFailed{"an error"};
-    }
+    } catch (const PythonError&) { throw; } catch (const Error& e) {
+      throw ProgramFailed{e.what()};
+    } catch (...) { throw ProgramFailed{"an error"}; }
+    auto& made = s.values.instructions;
+    bool is_only_result = s.returns && s.writes.empty() && made.size() == 1 && made[0].kind == Kind::result;
+    if (is_only_result && s.modes_after == s.modes) return checked(wrap(tensors[size_t(made[0].number)]));
     for (auto& t : tensors) results.push_back(checked(wrap(t)));
   }
   auto created = s.values.make(values, results, fresh);

@@ -7,29 +7,32 @@
 #include <unordered_map>
 
 #include "facula/run/autocast.h"
-#include "facula/run/traced.h"
+#include "facula/run/open_trace.h"
 #include "interpreter.h"
+#include "stamps.h"
 
 namespace facula::bind::capture {
 
 // ---- programs (program_record.cpp)
 
-// The recorded operators as a program of all tensors that it reads.
+// The recorded operators as a program of the tensors that they read.
 struct RecordedProgram {
-  std::vector<Tensor> inputs;  // those of the capture
-  std::vector<bool> writes;    // by input
-  std::vector<bool> fresh;     // by input: made inside of the segment, for each run anew
-  std::function<std::vector<Tensor>(std::span<const Tensor>)> run;
-  std::function<std::string()> text;
-  size_t calls = 0;
+  std::shared_ptr<run::Segment> segment;
+  std::vector<SourceId> inputs;  // by input, a tensor or a number; below 0: -1 - the number of a fresh tensor
+  std::vector<Tensor> fresh;     // tensors that the recorded function has made without an operator
+  std::vector<Tensor> fresh_before;  // what they contained before the program ran
+  std::vector<bool> writes;          // by input
+  std::vector<Tensor> run(std::span<const Tensor> inputs) const;
+  std::string text() const { return segment->text(true); }
+  size_t calls() const { return segment->program().graph().nodes.size(); }
 };
-// Runs `body` under an open trace; the living handles among `handles` become real tensors. The result has a run for each later call,
-// and `results` becomes the handles in the order of its results. Errors of the trace or of the program pass through.
-std::optional<RecordedProgram> record(const std::function<void()>& body, std::vector<PyRef>& handles,
-                                      std::vector<PyObject*>& results, const std::string& name);
-
-// The Python object of a handle gets the tensor that a program computed for it.
-void set_real(PyObject* handle, const Tensor& t);
+// Runs `body` under an open trace; handles that somebody still refers to become real tensors, in `results` in the order of
+// the program's results. Nothing if no operator was called. Errors of the trace or of the program pass through.
+//
+// `backend`, if not null, is called with each program, the paths of its inputs, and these; it returns a function that runs it.
+std::optional<RecordedProgram> record(const std::function<void()>& body, Recorder& r,
+                                      std::vector<PyObject*>& results, const std::string& name,
+                                      PyObject* backend = nullptr);
 
 // ---- templates (template.cpp)
 
@@ -41,6 +44,7 @@ class Template {
       constant,
       source,
       result,
+      gradient,
       fresh,
       list,
       tuple,
@@ -120,15 +124,14 @@ void set_modes(const Modes& m);
 // The code, position and stack depths of frames: where a segment begins.
 using StateKey = std::vector<int64_t>;
 StateKey key_of(const Frames& frames);
-std::vector<PyRef> roots_of(const Frames& frames);
+std::vector<PyObject*> roots_of(const Frames& frames);  // borrowed
 std::vector<std::string> names_of_roots(const Frames& frames);
 
 struct Segment {
   GuardList list;
   Modes modes, modes_after;
   std::optional<RecordedProgram> program;
-  std::vector<int>
-      inputs;  // by input of the program: a source; or, below 0, -1 - the number of a fresh tensor
+  std::vector<int> inputs;   // of the program: see RecordedProgram, with the numbers of `fresh`
   std::vector<PyRef> fresh;  // contents that fresh tensors begin with
   Template values;
   struct Repeat {
@@ -142,7 +145,14 @@ struct Segment {
   std::vector<std::vector<int>> slots;  // by frame: function, made, generator, variables, stack
   BreakReport report;
   size_t runs = 0;
+  std::shared_ptr<Stamps> stamps;  // null: all guards are evaluated
+  int stamp_failures = 0;
+  std::vector<SourceId> used_sources() const;  // whose values a run needs
 };
+// The first guard that fails, or null. `values`: as many as sources, all null, or none.
+const Guard* first_failure(Segment& s, Roots roots, std::vector<PyRef>& values);
+// Sets `values` back to what first_failure() expects.
+void clear_values(const Segment& s, std::vector<PyRef>& values);
 
 // The program of a segment raised an error before anything was written.
 struct ProgramFailed {
@@ -156,7 +166,8 @@ struct CaptureResult {
   std::shared_ptr<Segment> segment;  // null: it cannot be repeated
   std::string reason;                // why
 };
-// Interprets from the state of `in` until its frames are left or a break.
-CaptureResult capture_segment(Interpreter& in, const std::string& name);
+// Interprets from the state of `in` until its frames are left or a break. `changing`: paths of numbers that have changed.
+CaptureResult capture_segment(Interpreter& in, const std::string& name,
+                              const std::set<std::string>& changing);
 
 }  // namespace facula::bind::capture

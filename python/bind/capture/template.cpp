@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "../types.h"
+#include "facula/autograd/autograd.h"
 #include "segment.h"
 
 namespace facula::bind::capture {
@@ -88,6 +89,10 @@ int TemplateBuilder::value(PyObject* o) {
   if (is_tensor(o)) {
     if (auto it = results_.find(o); it != results_.end())
       return nodes_[o] = add({Kind::result, -1, {}, it->second});
+    if (auto it = recorder_.gradients.find(o); it != recorder_.gradients.end()) {
+      int leaf = value(it->second);
+      return nodes_[o] = add({Kind::gradient, -1, {}, 0, {leaf}});
+    }
     if (!is_plain(Py_TYPE(o)) || tensor_of(o).requires_grad()) return fail(o);
     return nodes_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
   }
@@ -327,6 +332,7 @@ struct Maker {
       case Kind::constant: return i.object;
       case Kind::source: return sources[size_t(i.number)];
       case Kind::result: return results[size_t(i.number)];
+      case Kind::gradient: return checked(wrap(autograd::grad_of(tensor_of(borrowed(i.operands[0])))));
       case Kind::fresh: return fresh[size_t(i.number)];
       case Kind::list: return checked(PyList_New(0));
       case Kind::dict: return checked(PyDict_New());

@@ -21,7 +21,19 @@ from .. import _C
 from . import polyfills
 
 # The values of C++'s `Policy` (python/bind/capture/interpreter.h).
-UNKNOWN, RECORDED, STRUCTURAL, VALUES, MODE, BREAKS, REPLACED, CONSTANT, INLINED, FOLDED = range(10)
+(
+    UNKNOWN,
+    RECORDED,
+    STRUCTURAL,
+    VALUES,
+    MODE,
+    BREAKS,
+    REPLACED,
+    CONSTANT,
+    INLINED,
+    OBSERVED,
+    FOLDED,
+) = range(11)
 
 # Modules whose functions compute on tensors alone: they are called while operators are recorded.
 _OPERATOR_MODULES = frozenset(
@@ -43,7 +55,7 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    backward grad requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
+    requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
@@ -151,7 +163,7 @@ def _operators() -> frozenset[int]:
         for name, f in vars(module).items():
             if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
                 ids.add(id(f))
-    for name in ("tensor", "as_tensor", "asarray", "scalar_tensor"):
+    for name in ("tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad"):
         if hasattr(_C, name):
             ids.add(id(getattr(_C, name)))
     return frozenset(ids)
@@ -189,6 +201,8 @@ def classify(f: Any) -> tuple[int, Any]:
             return BREAKS, "graph_break()"
         if "_dynamo_disable" in vars(f):
             return BREAKS, vars(f)["_dynamo_disable"]
+        if module.startswith("facula.optim.") and name in ("step", "zero_grad"):
+            return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
             return UNKNOWN, None
         return (

@@ -249,7 +249,11 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients of all parameters, or fills them with zeros."""
+        assume_items(f"the groups of {type(self).__name__}", self.__dict__, ("param_groups",))
+        assume_items(f"the groups of {type(self).__name__}", self.param_groups)
         for group in self.param_groups:
+            assume_items(f"the parameters of {type(self).__name__}", group, ("params",))
+            assume_items(f"the parameters of {type(self).__name__}", group["params"])
             for p in group["params"]:
                 if set_to_none:
                     p.grad = None
@@ -288,6 +292,7 @@ class Optimizer:
         assume_items(f"the groups of {name}", self.__dict__, ("param_groups",))
         assume_items(f"the groups of {name}", self.param_groups)
         for group in self.param_groups:
+            assume_items(f"the parameters of {name}", group, ("params",))
             assume_items(f"the parameters of {name}", group["params"])
             for option, value in group.items():
                 if isinstance(value, Tensor):  # its elements may change between calls
@@ -309,10 +314,14 @@ class Optimizer:
                     if self._is_operand(option, value):
                         read = lambda g=group, o=option: g[o]  # noqa: E731
                         group[option] = operand(f"{option} of {name}", (self, k, option), read)
-            return step(self, *args, **kwargs)
+            result = step(self, *args, **kwargs)
         finally:
             for group, before in zip(self.param_groups, own):
                 group.update({o: x for o, x in before.items() if self._is_operand(o, x)})
+        assume_items(f"the states of {name}", self.state)
+        for state in self.state.values():
+            assume_items(f"the state of a parameter of {name}", state)
+        return result
 
     def _loss_of(self, closure: Callable[[], Any] | None) -> Any:
         if closure is None:

@@ -63,6 +63,8 @@ struct Capture {
     int output = -1;     // number of the graph's output that it contains afterwards, or -1:
     Tensor after = {};   // the tensor from outside that it contains, or none
     uint64_t hooks = 0;  // of the leaf (autograd::hooks_digest), which the trace has called
+    // The number of the input that `before` is, so that each call has its own contents, or -1.
+    int before_input = -1;
   };
   std::vector<Slot> slots;
   // The elements of a tensor from outside that the function read, as bytes in order. The program is only valid for

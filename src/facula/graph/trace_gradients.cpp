@@ -160,11 +160,25 @@ std::vector<Tensor> Gradients::leaves() const {
   return leaves;
 }
 
-void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
+void Gradients::check_leaf(const Tensor& leaf) const {
   trace_runtime_check(autograd::is_leaf(leaf), outside_history, "backward")
       << "reaches a tensor of shape " << to_string(leaf.sizes())
       << " that was computed outside of the traced function, where its gradients end"
       << hint("detach() it, or compute it inside");
+}
+
+void Gradients::check_hooks(const char* op, std::span<Value* const> wrt) const {
+  if (!refuses_hooks_) return;
+  auto any = [](const autograd::Accumulator* sums) {
+    return sums && !(sums->pre_hooks.empty() && sums->post_hooks.empty() && sums->after.empty());
+  };
+  bool hooked = tracer_.packs() || !retained_.empty();
+  for (auto& [v, node] : hooks_) hooked |= !node->pre_hooks.empty();
+  for (auto* v : wrt) hooked |= v->constant.defined() && any(accumulator_of(v->constant));
+  trace_check(!hooked, hooks, op) << "calls hooks in the middle of the gradients";
+}
+
+void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
   slot_of(leaf, true);
   Tracer::Outside user(&tracer_);
   Tensor slot = autograd::ensure_meta(leaf).grad;
@@ -198,8 +212,28 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
   auto all = inputs.empty() ? leaves() : std::vector<Tensor>(inputs.begin(), inputs.end());
   std::vector<Value*> wrt;
   for (auto& t : all) wrt.push_back(leaf_value(t));
-  differentiates_ = true;
-  gradients_of("backward", outputs, seeds, wrt, false, [&](size_t k, Tensor g) { accumulate(all[k], g); });
+  // Without hooks all gradients are computed before the first slot changes, so that a break leaves the slots alone.
+  std::vector<std::pair<size_t, Tensor>> complete;
+  bool differentiated = std::exchange(differentiates_, true);
+  try {
+    gradients_of("backward", outputs, seeds, wrt, false, [&](size_t k, Tensor g) {
+      check_leaf(all[k]);
+      if (refuses_hooks_) complete.emplace_back(k, std::move(g));
+      else accumulate(all[k], g);
+    });
+  } catch (...) {
+    if (refuses_hooks_) differentiates_ = differentiated;
+    throw;
+  }
+  for (auto& [k, g] : complete) accumulate(all[k], g);
+}
+
+bool Gradients::has_changed_slot(const Tensor& leaf) const {
+  auto it = slot_numbers_.find(leaf.impl());
+  if (it == slot_numbers_.end()) return false;
+  auto& slot = slots_[it->second];
+  Tensor now = autograd::ensure_meta(leaf).grad;
+  return !slot.relied || now.defined() != slot.before.defined() || (now.defined() && !now.is_same(slot.before));
 }
 
 std::vector<Gradients::Filled> Gradients::filled() const {
@@ -210,22 +244,32 @@ std::vector<Gradients::Filled> Gradients::filled() const {
   return all;
 }
 
+std::vector<Gradients::Used> Gradients::used() const {
+  std::vector<Used> all;
+  for (auto& s : slots_)
+    if (s.argument < 0) all.push_back({s.leaf, s.before, s.relied});
+  return all;
+}
+
 void Gradients::finish(Capture& c, const InputNumbers& outside) {
   c.differentiates = differentiates_;
   c.required = required_;
-  auto input_of = [&](const Slot& s) {
-    auto it = outside.find(s.leaf.impl());
-    return s.argument >= 0 || it == outside.end() ? s.argument : it->second;
+  auto number_of = [&](const Tensor& t) {
+    auto it = t.defined() ? outside.find(t.impl()) : outside.end();
+    return it == outside.end() ? -1 : it->second;
   };
   for (auto& s : slots_) {
     const Tensor& leaf = s.argument < 0 ? s.leaf : arguments_[size_t(s.argument)];
     Tensor now = autograd::ensure_meta(leaf).grad;
-    int input = input_of(s);
+    int input = s.argument >= 0 ? s.argument : number_of(s.leaf);
     c.slots.push_back({input, input < 0 ? s.leaf : Tensor(), s.relied ? s.before : Tensor(), s.relied});
     c.slots.back().hooks = s.hooks;
+    c.slots.back().before_input = number_of(c.slots.back().before);
     if (now.defined() && now.is_traced()) {
       c.slots.back().output = int(graph_->outputs.size());
       graph_->outputs.push_back(tracer_.current(value_of(now)));
+    } else if (c.slots.back().before_input >= 0 && now.defined() && now.is_same(s.before)) {
+      c.slots.back().before = {};  // not held: each call has its own
     } else {
       c.slots.back().after = now;
     }
@@ -314,6 +358,7 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
   op::Mode::With on(&tracer_);
   Tracer::Inside here(&tracer_);
   Tracer::SameLine line(&tracer_);
+  check_hooks(op, wrt);
   At::next_phase();
   At outside({At::now().phase, 0});
   std::vector<Value*> roots;

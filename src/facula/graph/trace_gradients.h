@@ -46,6 +46,18 @@ class Gradients final : public autograd::Tracing {
     Tensor leaf, grad;
   };
   std::vector<Filled> filled() const;
+  // The slots of tensors from outside that were read or changed, and what they contained before. `relied`: the
+  // contents were read.
+  struct Used {
+    Tensor leaf, before;
+    bool relied;
+  };
+  std::vector<Used> used() const;
+
+  // Lets backward passes break that would call hooks, because nobody repeats what hooks do to Python objects.
+  void refuse_hooks() { refuses_hooks_ = true; }
+  // Whether the function has changed the gradient slot of a tensor from outside, so that its contents are the function's.
+  bool has_changed_slot(const Tensor& leaf) const;
 
   // Refuses hooks that a backward pass through one of these results would have to call.
   void check_results(std::span<const Tensor> results) const;
@@ -76,6 +88,8 @@ class Gradients final : public autograd::Tracing {
   // The tensors whose gradient slots a backward pass fills.
   std::vector<Tensor> leaves() const;
   void accumulate(const Tensor& leaf, const Tensor& gradient);
+  void check_leaf(const Tensor& leaf) const;
+  void check_hooks(const char* op, std::span<Value* const> wrt) const;
   // The gradients of `wrt`. `ready` is called with the number of each when it is complete, in the engine's order.
   std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,
                                    std::span<const Tensor> seeds, std::span<Value* const> wrt,
@@ -92,7 +106,7 @@ class Gradients final : public autograd::Tracing {
   std::vector<Retained> retained_;
   std::vector<std::pair<Tensor, Value*>>
       own_leaves_;  // leaves that the function has made, and their first values
-  bool differentiates_ = false;
+  bool differentiates_ = false, refuses_hooks_ = false;
 };
 
 }  // namespace facula::graph

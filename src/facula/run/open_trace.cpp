@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "facula/autograd/autograd.h"
@@ -47,6 +48,17 @@ void give_data(const Tensor& handle, const Tensor& real) {
   own.seen = meta->seen;
   if (node) autograd::set_history(handle, node, meta->result);
 }
+
+// The history of a result of a segment that called backward(): the gradients are spent, as behind any backward pass that
+// retains no graph.
+class EndedHistory final : public autograd::Node {
+ public:
+  explicit EndedHistory(const Tensor& t) : Node(1) {
+    results.push_back({Dims(t.sizes()), t.dtype(), t.device()});
+  }
+  std::vector<Tensor> apply(std::vector<Tensor>, bool) override { raise_freed(); }
+  std::string own_name() const override { return "CompiledBackward"; }
+};
 
 // The symbols of a graph for the sizes of these inputs.
 std::vector<SymInt> symbols_of(const graph::Graph& g, std::span<const Tensor> inputs) {
@@ -98,8 +110,12 @@ std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<
 
 std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
   autograd::GradMode history(has_history_);
-  auto outputs = (*program_)(inputs);
-  return views_of(inputs, outputs);
+  auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs);
+  auto results = views_of(inputs, outputs);
+  for (size_t k = 0; k < ended_.size(); ++k)
+    if (ended_[k] && !results[k].requires_grad())
+      autograd::set_history(results[k], make_ref<EndedHistory>(results[k]), 0);
+  return results;
 }
 
 bool Segment::accepts(std::span<const Tensor> inputs, std::string* why) const {
@@ -154,6 +170,7 @@ void OpenTrace::begin() {
   recording_ = std::make_unique<graph::Recording>(std::make_shared<sym::Shapes>(),
                                                   std::span<const graph::InputSpec>(), capture_.get());
   recording_->tracer().keep_handles();
+  if (refuses_hooks_) refuse_hooks();
   sources_.clear();
 }
 
@@ -200,6 +217,19 @@ SymInt OpenTrace::size(int64_t value, SourceId source) {
 
 bool OpenTrace::is_handle(const Tensor& t) const {
   return recording_ && t.defined() && t.is_traced() && recording_->tracer().knows(graph::value_of(t));
+}
+
+std::vector<Tensor> OpenTrace::outside() const {
+  std::vector<Tensor> all;
+  std::unordered_set<const TensorImpl*> seen;
+  for (auto& t : recording_->outside()) seen.insert(t.impl());
+  auto add = [&](const Tensor& t) {
+    if (seen.insert(t.impl()).second) all.push_back(t);
+  };
+  for (auto& v : recording_->graph().values())
+    if (v->constant.defined() && !v->constant.impl()->wrapped_number) add(v->constant);
+  for (auto& s : slots()) add(s.leaf);
+  return all;
 }
 
 std::vector<Tensor> OpenTrace::living() const {
@@ -254,6 +284,9 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
     }
     segment->has_history_ = tracer.has_history();
     capture_->graph = recording_->finish(outputs);
+    for (auto& t : results)
+      segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&
+                                t.impl()->requires_grad);
   }
   slots = recording_->gradients().filled();
   inputs = recording_->outside();
@@ -277,6 +310,7 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
   std::vector<Tensor> real;
   {
     Inactive outside;
+    if (backend_) segment->runner_ = backend_(segment, inputs);
     real = (*segment)(inputs);
   }
   for (size_t k = 0; k < results.size(); ++k)

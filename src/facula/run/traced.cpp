@@ -256,7 +256,8 @@ void Traced::check_slots(std::span<const Tensor> inputs) const {
         << ", whose gradient it computes, than it has now" << hint("trace it again");
     if (!s.relied) continue;
     Tensor now = autograd::grad_of(leaf);
-    bool same = now.defined() == s.before.defined() && (!now.defined() || same_memory(now, s.before));
+    const Tensor& before = s.before_input < 0 ? s.before : inputs[size_t(s.before_input)];
+    bool same = now.defined() == before.defined() && (!now.defined() || same_memory(now, before));
     value_check(same, name_.c_str())
         << "was traced when .grad of a tensor of shape " << to_string(leaf.sizes()) << " was "
         << (s.before.defined() ? "a certain tensor" : "None") << ", and is now "
@@ -282,8 +283,8 @@ void Traced::drop_gradients(std::span<const Tensor> inputs) const {
 
 void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const {
   for (auto& s : capture_.slots) {
-    bool changes = s.output >= 0 || s.after.defined() != s.before.defined() ||
-                   (s.after.defined() && !s.after.is_same(s.before)) || !s.relied;
+    bool is_set = s.after.defined() != s.before.defined() || (s.after.defined() && !s.after.is_same(s.before));
+    bool changes = s.output >= 0 || is_set || !s.relied;
     if (!changes) continue;
     autograd::set_grad(leaf_of(s, inputs), s.output >= 0 ? results[size_t(s.output)] : s.after);
   }

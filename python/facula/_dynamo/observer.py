@@ -1,0 +1,60 @@
+"""What optimizers tell a capture about the objects that they read.
+
+``compile`` runs the methods of optimizers on the real objects while their operators are recorded. They
+report what they read by ``program.assume_items`` and ``program.operand``; the capture makes guards of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import _C, program
+from ..optim.optimizer import Optimizer
+
+
+class Observer:
+    """Collects what the methods of optimizers read in one captured segment."""
+
+    repeats_calls_alone = True  # step hooks are a break
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, Any]] = []  # an object and a key, or None for all of its items
+        self.counted: list[Any] = []  # step counters that the segment has changed
+        self.checks: list[tuple] = []
+
+    @staticmethod
+    def accepts(x: Any) -> bool:
+        """Whether the methods of this object tell all that they read."""
+        return isinstance(x, Optimizer) and type(x).__module__.startswith("facula.optim.")
+
+    def begin(self) -> None:
+        program._traces.append(self)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        program._traces.pop()
+
+    def take(self) -> list[tuple[Any, Any]]:
+        seen, self.seen = self.seen, []
+        return seen
+
+    # ---- what functions of this package call (program.py)
+
+    def assume(self, what: str, read: Callable[[], Any]) -> None:
+        raise NotImplementedError(f"{what} in a compiled function")
+
+    def assume_item(self, what: str, of: Any, key: Any) -> None:
+        self.seen.append((of, key))
+
+    def assume_all(self, what: str, of: Any) -> None:
+        self.seen.append((of, None))
+
+    def operand(self, what: str, key: Any, read: Callable[[], float]) -> Any:
+        optimizer, group, option = key
+        return _C.captured_number(optimizer.param_groups[group], option)
+
+    def check_unchanged(self, what: str, whose: Any) -> None:
+        pass
+
+    def defer(self, whose: Any, effect: Callable[[], Any]) -> bool:
+        return False
