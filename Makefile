@@ -90,6 +90,9 @@ bench: build ## compare speed; results in bench/results.md
 	$(BUILD)/bench/bench_steady
 	$(RUN) bench/new_size.py
 
+bench-compile: package ## compare compiled programs with eager ones: results, breaks, times, memory (ARGS="--only GPT")
+	$(RUN) bench/compile.py $(ARGS)
+
 bench-distributed: package ## compare collectives and data-parallel steps of 2 ranks with Gloo's (ARGS='--ranks 4')
 	@setup/peer.sh
 	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed.py $(ARGS)
@@ -128,6 +131,10 @@ zoo-suites: package ## run test suites of libraries unmodified; results in docs/
 	@setup/folder.sh zoo
 	@setup/folder.sh suites
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
+
+dynamo-suite: package ## run the archived suite of torchdynamo; prints what differs from PyTorch
+	@setup/peer.sh
+	$(TEST_RUN) $(RUN) tests/dynamo/run.py --report $(BUILD)/dynamo_suite.json $(ARGS)
 
 # The programs are cloned from GitHub, or taken from a folder of clones: FACULA_PROGRAMS=FOLDER (tests/programs/sources.py).
 programs: package ## run programs of other people unmodified; results in $(BUILD)/programs.md (ARGS="--only minGPT", ARGS=--offline)

@@ -3,8 +3,10 @@
 //   a size                    4, or a tuple: ("symbol", "s0"), ("add", a, b), ("mul", a, b), ("floordiv", a, b), ("mod", a, b),
 //                             ("min", a, b), ("max", a, b)
 #include "graph.h"
+
 #include "call_arguments.h"
 #include "facula/graph/function.h"
+#include "facula/graph/passes.h"
 #include "facula/io/program.h"
 #include "facula/run/traced.h"
 #include "facula/sym/run_time.h"
@@ -107,33 +109,38 @@ PyRef slot(const graph::Capture::Slot& s) {
                                s.relied ? Py_True : Py_False, s.output, after.get()));
 }
 
+PyRef graph_facts(const graph::Graph& g) {
+  PyRef all = checked(PyDict_New());
+  auto put = [&](const char* key, const PyRef& x) { checked(PyDict_SetItemString(all.get(), key, x.get())); };
+  put("inputs", list_of(g.inputs, [](graph::Value* v) { return facts_of(v); }));
+  PyRef constants = checked(PyList_New(0));
+  for (auto& v : g.values()) {
+    if (!v->constant.defined()) continue;
+    PyRef facts = facts_of(v.get()), tensor = checked(wrap(v->constant));
+    PyRef number = PyRef::share(v->tensor.impl()->wrapped_number ? Py_True : Py_False);
+    checked(PyList_Append(constants.get(),
+                          checked(PyTuple_Pack(3, facts.get(), tensor.get(), number.get())).get()));
+  }
+  put("constants", constants);
+  put("nodes", list_of(g.nodes, [](auto& n) { return node(*n); }));
+  put("outputs", list_of(g.outputs, [](graph::Value* v) { return reference(v); }));
+  put("mutated",
+      list_of(g.mutated, [](auto& m) { return checked(Py_BuildValue("(ii)", m.first, m.second->id)); }));
+  PyRef symbols = checked(PyList_New(0));
+  for (int k = 0; k < g.shapes->symbol_count(); ++k)
+    checked(PyList_Append(symbols.get(), symbol(g.shapes->symbol(k)).get()));
+  put("symbols", symbols);
+  put("guards", list_of(g.shapes->guards(), guard));
+  return all;
+}
+
 PyObject* program_graph(PyObject*, PyObject* o) {
   return guarded([&]() -> PyObject* {
     auto& traced = traced_of(o);
-    auto& g = traced.graph();
-    PyRef all = checked(PyDict_New());
+    PyRef all = graph_facts(traced.graph());
     auto put = [&](const char* key, const PyRef& x) {
       checked(PyDict_SetItemString(all.get(), key, x.get()));
     };
-    put("inputs", list_of(g.inputs, [](graph::Value* v) { return facts_of(v); }));
-    PyRef constants = checked(PyList_New(0));
-    for (auto& v : g.values()) {
-      if (!v->constant.defined()) continue;
-      PyRef facts = facts_of(v.get()), tensor = checked(wrap(v->constant));
-      PyRef number = PyRef::share(v->tensor.impl()->wrapped_number ? Py_True : Py_False);
-      checked(PyList_Append(constants.get(),
-                            checked(PyTuple_Pack(3, facts.get(), tensor.get(), number.get())).get()));
-    }
-    put("constants", constants);
-    put("nodes", list_of(g.nodes, [](auto& n) { return node(*n); }));
-    put("outputs", list_of(g.outputs, [](graph::Value* v) { return reference(v); }));
-    put("mutated",
-        list_of(g.mutated, [](auto& m) { return checked(Py_BuildValue("(ii)", m.first, m.second->id)); }));
-    PyRef symbols = checked(PyList_New(0));
-    for (int k = 0; k < g.shapes->symbol_count(); ++k)
-      checked(PyList_Append(symbols.get(), symbol(g.shapes->symbol(k)).get()));
-    put("symbols", symbols);
-    put("guards", list_of(g.shapes->guards(), guard));
     put("results", checked(PyLong_FromSize_t(traced.capture().results)));
     put("checks", checked(PyLong_FromSize_t(traced.checks().size())));
     put("slots", list_of(traced.capture().slots, slot));
@@ -144,6 +151,14 @@ PyObject* program_graph(PyObject*, PyObject* o) {
     put("name", checked(unicode(traced.name())));
     put("captured", checked(wrap_list(traced.captured())));
     return all.detach();
+  });
+}
+
+// The same of the graph in which calls of composites are replaced by those of their bodies.
+PyObject* expanded_graph(PyObject*, PyObject* o) {
+  return guarded([&]() -> PyObject* {
+    auto& g = traced_of(o).graph();
+    return graph_facts(graph::expanded(g, g.shapes)).detach();
   });
 }
 
@@ -209,6 +224,8 @@ void add_graph(PyObject* module) {
   static PyMethodDef functions[] = {
       {"program_graph", program_graph, METH_O,
        "program_graph(program) -> inputs, nodes, outputs, sizes and guards of its graph, as plain values"},
+      {"expanded_graph", expanded_graph, METH_O,
+       "expanded_graph(program) -> the same of the graph in which composites are replaced by the calls of their bodies"},
       {"is_traced", is_traced, METH_O, "is_traced(tensor): whether it belongs to a trace"},
       {"trace_sizes", trace_sizes, METH_VARARGS, "trace_sizes(function, tensors, name, sizes) -> Program"},
       {nullptr, nullptr, 0, nullptr}};

@@ -7,6 +7,8 @@
 #include "facula/op/batched.h"
 #include "facula/op/operands.h"
 #include "facula/op/registry.h"
+#include "facula/run/library_call.h"
+#include "facula/schedule/fuse.h"
 #include "generator.h"
 #include "tensor.h"
 #include "trampoline.h"
@@ -422,7 +424,54 @@ PyObject* infer_operator(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
   });
 }
 
+// The writes of a loop to computed places: (combine, operand that is copied first or None, domain, targets, value).
+PyRef scatter_facts(const loop::Scatter& s) {
+  static const char* const combine[] = {"assign", "sum", "prod", "max", "min"};
+  PyRef targets = wrap_items(s.target, [](loop::Expr x) { return unicode(loop::print(x)); });
+  PyRef domain = checked(wrap_sizes(s.domain)), value = checked(unicode(loop::print(s.value)));
+  return checked(
+      Py_BuildValue("(siOOO)", combine[size_t(s.combine)], s.base, domain.get(), targets.get(), value.get()));
+}
+
+// lower_operator(full_name, *args, **kwargs): the definition of a pointwise, loop or library operator for these operands, in the
+// text form of loop/expr.h.
+PyObject* lower_operator(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    type_check(n > 0 && PyUnicode_Check(args[0]), "lower_operator") << "expected an operator's name first";
+    auto& o = known_operator(std::string(text_of(args[0])).c_str());
+    Overload overload = make_overload(o);
+    Frame frame;
+    if (!parse(overload, nullptr, args + 1, n - 1, kwnames, true, false, frame)) {
+      raise_mismatch(o.name(), {&overload, 1}, nullptr, args + 1, n - 1, kwnames, false);
+      return nullptr;
+    }
+    std::span<const Value> values(frame.values(), o.schema.parameters.size());
+    auto* backed = o.backed();
+    supported_check(!backed || backed->reference, o.name()) << "has no definition by elements";
+    auto definition = schedule::lower(backed ? run::reference_loop(o) : o, values);
+    PyRef operands = checked(PyList_New(0));
+    op::each_operand(op::Call(o, values), [&](const op::Operand& x) {
+      PyRef object = x.value.tag == Tag::tensor
+                         ? checked(wrap(Tensor(Ref<TensorImpl>::share(x.value.tensor))))
+                     : x.value.tag == Tag::scalar ? checked(wrap_number(x.value.scalar))
+                                                  : PyRef::share(Py_None);
+      checked(PyList_Append(operands.get(), object.get()));
+    });
+    PyRef results = checked(PyList_New(0));
+    for (auto& m : graph::infer(o, values)) {
+      PyRef sizes = checked(wrap_sizes(m.sizes)), dtype = checked(wrap(m.dtype));
+      checked(PyList_Append(results.get(), checked(PyTuple_Pack(2, sizes.get(), dtype.get())).get()));
+    }
+    PyRef texts = wrap_items(definition.values, [](loop::Expr x) { return unicode(loop::print(x)); });
+    PyRef scatter = definition.scatter ? scatter_facts(*definition.scatter) : PyRef::share(Py_None);
+    return Py_BuildValue("(OOOO)", operands.get(), results.get(), texts.get(), scatter.get());
+  });
+}
+
 PyMethodDef functions[] = {
+    {"lower_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(lower_operator)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "lower_operator(full_name, *args, **kwargs) -> (operands, [(sizes, dtype)], [text by result], scatter)"},
     {"operator_call", operator_call, METH_VARARGS,
      "operator_call(name, full_names, in_place, shown) -> callable"},
     {"operator_facts", operator_facts, METH_O, "What the schema of an operator says, by its full name."},

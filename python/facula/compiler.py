@@ -31,9 +31,10 @@ class OptimizedModule(Module):
         return self.__dict__.get("_run", self._orig_mod)(*args, **kwargs)
 
     def _prepare(self) -> None:
-        fullgraph, disabled = self.__dict__["_options"]
+        fullgraph, disabled, backend = self.__dict__["_options"]
         model = self._orig_mod
         run = CompiledFunction(_caller(model), type(model).__name__, fullgraph)
+        run.backend = backend
         run.enabled = not disabled
         run.__name__ = type(model).__name__
         self.__dict__["_run"] = _checked(run)
@@ -120,8 +121,9 @@ def compile(
     ``FACULA_LOG=breaks`` shows where, and ``fullgraph=True`` makes it an error.
 
     backend: "facula" (also "inductor"); "eager" and "aot_eager" run the function itself. A function
-        receives the calls of the program as graphs, ``backend(graph_module, inputs)``, and returns
-        functions that run in their place: see :mod:`facula._dynamo.capture`.
+        receives each captured program as a graph of operators, ``backend(graph_module, inputs)``, and
+        returns a function that runs in its place. The graph writes nothing: its last results are the new
+        values of inputs that the program writes. Programs that call ``backward()`` run by our own backend.
     mode: "default", "reduce-overhead", "max-autotune", which are the same here.
     dynamic: accepted; sizes are fixed, and another size is captured again.
 
@@ -152,7 +154,9 @@ def compile(
     if not callable(model):
         raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     if callable(backend):
-        return _with_backend(model, backend, options)
+        from ._dynamo.backend import runner
+
+        return _captured(model, fullgraph, disable, functools.partial(runner, backend, options))
     return _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
 
 
@@ -171,7 +175,7 @@ class CompiledFunction(_C.Compiled):
             target = getattr(target, part, None)
         if target is self:  # a decorated function is target by its name
             return original.__qualname__
-        return _captured, (original, self.__dict__["_fullgraph"], not self.enabled)
+        return _captured, (original, self.__dict__["_fullgraph"], not self.enabled, self.backend)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -180,10 +184,10 @@ class CompiledFunction(_C.Compiled):
 _compiled: weakref.WeakSet = weakref.WeakSet()
 
 
-def _captured(model: Any, fullgraph: bool, disabled: bool) -> Any:
+def _captured(model: Any, fullgraph: bool, disabled: bool, backend: Any = None) -> Any:
     if isinstance(model, Module):
         optimized = OptimizedModule(model)
-        optimized.__dict__["_options"] = (fullgraph, disabled)
+        optimized.__dict__["_options"] = (fullgraph, disabled, backend)
         optimized._prepare()
         return optimized
     if isinstance(model, type):
@@ -197,6 +201,7 @@ def _captured(model: Any, fullgraph: bool, disabled: bool) -> Any:
     functools.update_wrapper(run, original, updated=())
     run._torchdynamo_orig_callable = original
     run._fullgraph = fullgraph
+    run.backend = backend
     if disabled:
         run.enabled = False
     return _checked(run)
@@ -216,23 +221,6 @@ def _caller(model: Any) -> Any:
         return model(*args, **kwargs)
 
     return call
-
-
-def _with_backend(model: Any, backend: Any, options: Any) -> Any:
-    from ._dynamo.capture import Compiled
-
-    run = Compiled(model, backend, getattr(backend, "__name__", type(backend).__name__), options)
-    if isinstance(model, Module):
-        optimized = OptimizedModule(model)
-        optimized.__dict__["_run"] = run
-        return optimized
-
-    @functools.wraps(model)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        return run(*args, **kwargs)
-
-    compiled._torchdynamo_orig_callable = model  # type: ignore[attr-defined]
-    return compiled
 
 
 def is_compiling() -> bool:
@@ -274,37 +262,94 @@ def reset() -> None:
         f.reset()
 
 
-def allow_in_graph(fn: Any) -> Any:
-    """Returns the function itself: a mark for programs that are compiled as a whole."""
+def _set_rule(fn: Any, policy: str, detail: Any = None) -> Any:
+    from ._dynamo import policy as rules
+
+    if not callable(fn):
+        raise TypeError(f"expected a function, not {type(fn).__name__}")
+    _C.set_capture_rule(fn, getattr(rules, policy), detail)
     return fn
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Returns the function itself. A capture calls it instead of interpreting it: its calls of operators are
+    recorded, and its other effects happen at captures alone. Also takes a list of functions.
+    """
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(f) for f in fn]
+    return _set_rule(fn, "RECORDED")
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """Returns the function itself. Its calls divide a program."""
+    if isinstance(fn, (list, tuple)):
+        return [disallow_in_graph(f) for f in fn]
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return _set_rule(fn, "BREAKS", f"a call of {name}, which is not allowed in graphs")
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """Returns the function itself."""
-    return fn
+    """Returns the function itself. A capture calls it once, and later calls use the same result while the
+    arguments are equal, whatever else the function reads.
+    """
+    return _set_rule(fn, "FOLDED")
 
 
-_STANCES = ("default", "eager_then_compile", "aot_eager_then_compile", "force_eager", "eager_on_recompile",
-            "fail_on_recompile")  # fmt: skip
+_STANCES = {
+    "default": 0,
+    "force_eager": 1,
+    "eager_then_compile": 2,
+    "aot_eager_then_compile": 2,
+    "eager_on_recompile": 3,
+    "fail_on_recompile": 4,
+}
 
 
 class set_stance:
-    """Has no effect: sets how ``compile`` treats calls, permanently or within a ``with`` block."""
+    """Sets how compiled functions treat calls: from now on, within a ``with`` block, or within a decorated
+    function.
+
+    stance: "default"; "force_eager" runs the functions themselves; "eager_then_compile" does so at the
+        first call of each function; "eager_on_recompile" runs a call plainly that no captured program
+        fits; "fail_on_recompile" raises a RuntimeError then.
+
+    >>> f = facula.compile(lambda x: x + 1)
+    >>> with facula.compiler.set_stance("force_eager"):
+    ...     f(facula.ones(1))
+    tensor([2.])
+    """
 
     def __init__(
         self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
     ) -> None:
         if stance not in _STANCES:
-            raise RuntimeError(f"invalid torch.compile stance '{stance}', expected one of {_STANCES}")
+            expected = ", ".join(_STANCES)
+            raise RuntimeError(f"invalid torch.compile stance {stance!r}; there are {expected}")
+        if skip_guard_eval_unsafe:
+            raise RuntimeError("set_stance: skip_guard_eval_unsafe=True: guards are always checked")
+        if force_backend is not None and force_backend not in ("eager", "aot_eager"):
+            raise RuntimeError("set_stance: force_backend may be 'eager'; compile() takes other backends")
+        self.stance = "force_eager" if force_backend is not None else stance
+        self._before = _C.set_compile_stance(_STANCES[self.stance])
 
     def __enter__(self) -> None:
-        return None
+        _C.set_compile_stance(_STANCES[self.stance])
 
     def __exit__(self, *exc: object) -> None:
-        return None
+        _C.set_compile_stance(self._before)
 
     def __call__(self, fn: Any) -> Any:
-        return fn
+        _C.set_compile_stance(self._before)
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            before = _C.set_compile_stance(_STANCES[self.stance])
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C.set_compile_stance(before)
+
+        return wrapped
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
@@ -325,8 +370,42 @@ def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Any
 
 
 def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
-    """Returns the decorated function itself: nothing is captured for which it would be substituted."""
-    return lambda fn: fn
+    """Returns a decorator for a function of Python that computes the same as ``original_fn``: a capture
+    interprets it in place of the original, which is opaque because it is written in C.
+    """
+    unknown = sorted(
+        options.keys() - {"can_constant_fold_through", "skip_signature_check", "is_embedded_type"}
+    )
+    if unknown:
+        raise TypeError(f"substitute_in_graph: there is no option {unknown[0]!r}")
+
+    def decorator(fn: Any) -> Any:
+        _set_rule(original_fn, "REPLACED", fn)
+        return fn
+
+    return decorator
+
+
+def explain(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """Captures a call and returns an account of it: ``str()`` gives a text, ``html()`` a page. See
+    :class:`facula._dynamo.explain.Explanation`.
+
+    >>> e = facula.compiler.explain(lambda x: (x * 2).relu(), facula.ones(3))
+    >>> e.graph_count, e.op_count, e.graph_break_count
+    (1, 2, 0)
+    """
+    from ._dynamo.explain import explain
+
+    return explain(fn, *args, **kwargs)
+
+
+def minify(fn: Any, *args: Any, fails: Any = None, path: str | None = None) -> str:
+    """Reduces a function that fails or differs when it is compiled to a script of few calls, which names the
+    part of the compiler that is responsible. See :func:`facula._dynamo.minify.minify`.
+    """
+    from ._dynamo.minify import minify
+
+    return minify(fn, *args, fails=fails, path=path)
 
 
 def wrap_numpy(fn: Any) -> Any:
@@ -358,7 +437,9 @@ def wrap_numpy(fn: Any) -> Any:
 
 
 def nested_compile_region(fn: Any = None, **options: Any) -> Any:
-    """Returns the function itself: a mark for programs that are compiled as a whole."""
+    """Returns the function itself. A capture interprets its calls like those of other functions; equal
+    regions share their kernels, which are found by what they compute.
+    """
     return fn if callable(fn) else lambda f: f
 
 

@@ -1,6 +1,9 @@
 """Models whose forward pass `compile` takes as one program: results, gradients and buffers as in eager."""
 
 import copy
+import importlib
+import sys
+from pathlib import Path
 
 import facula.nn.functional as F
 import pytest
@@ -234,3 +237,12 @@ def test_a_whole_training_step_follows_eager():
         return [run(x, y).item() for _ in range(6)]
 
     assert trained(facula.compile) == pytest.approx(trained(lambda f: f), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["MLP", "VAE", "LLaMA 6x256", "DCGAN"])
+def test_programs_of_the_benchmark_match_eager(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    monkeypatch.delitem(sys.modules, "run", raising=False)
+    compare = importlib.import_module("compile").compare_forward
+    result = compare(name)
+    assert result["outputs"] <= 1e-5 and result["gradients"] <= 1e-4, result

@@ -15,7 +15,13 @@ STEPS = 20
 def model_of(seed):
     facula.manual_seed(seed)
     return nn.Sequential(
-        nn.Linear(5, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)
+        nn.Linear(5, 8),
+        nn.LayerNorm(8),
+        nn.GELU(),
+        nn.Linear(8, 8, bias=False),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Linear(8, 3),
     )
 
 
@@ -29,7 +35,12 @@ def report_of(compiled):
 
 
 def state_of(optimizer):
-    return [v for s in optimizer.state_dict()["state"].values() for v in s.values() if isinstance(v, facula.Tensor)]
+    return [
+        v
+        for s in optimizer.state_dict()["state"].values()
+        for v in s.values()
+        if isinstance(v, facula.Tensor)
+    ]
 
 
 def close(a, b, rtol=1e-5, atol=1e-6):
@@ -81,7 +92,9 @@ def compare(make_optimizer, make_step=plain_step, around=None, breaks=0, capture
 
 OPTIMIZERS = {
     "SGD": lambda ps: facula.optim.SGD(ps, lr=0.05),
-    "SGD with momentum": lambda ps: facula.optim.SGD(ps, lr=0.02, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "SGD with momentum": lambda ps: facula.optim.SGD(
+        ps, lr=0.02, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
     "Adam": lambda ps: facula.optim.Adam(ps, lr=0.01),
     "Adam with amsgrad": lambda ps: facula.optim.Adam(ps, lr=0.01, amsgrad=True, weight_decay=0.1),
     "AdamW": lambda ps: facula.optim.AdamW(ps, lr=0.01),

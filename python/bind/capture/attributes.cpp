@@ -30,11 +30,11 @@ PyObject* instance_dict(PyObject* o) {
   return at ? *at : nullptr;
 }
 
-// The value that an instance itself has; borrowed.
-PyObject* own_value(PyObject* o, PyObject* name) {
+// The value that an instance itself has; borrowed. An attribute of the class comes before parameters, modules and buffers.
+PyObject* own_value(PyObject* o, PyObject* name, PyObject* of_class) {
   PyObject* dict = instance_dict(o);
   PyObject* looked_up = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
-  PyObject* fallback = is_module(o) ? _PyType_Lookup(Py_TYPE(o), names::__getattr__) : nullptr;
+  PyObject* fallback = is_module(o) && !of_class ? _PyType_Lookup(Py_TYPE(o), names::__getattr__) : nullptr;
   if (looked_up || !dict || !fallback || PyFunction_Check(fallback))
     return looked_up;  // Python's own __getattr__ comes first
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
@@ -106,6 +106,11 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
     in.recorder->result(value.get());
     return push_value(f, drop, std::move(value), method);
   }
+  if (!std::strcmp(text, "__class__")) {
+    PyRef type = PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    in.recorder->constant(type.get());
+    return push_value(f, drop, std::move(type), method);
+  }
   return in.breaks(std::string("the attribute `") + text + "` of a tensor");
 }
 
@@ -116,13 +121,44 @@ bool is_bound_by_c(PyObject* descriptor) {
          std::strstr(t->tp_name, "Overridable");
 }
 
+// A call of a function of Python that computes an attribute; its value replaces `drop` slots, or becomes null and the value.
+Outcome computed(Interpreter& in, Frame& f, PyObject* function, std::vector<PyObject*> args, size_t drop,
+                 bool method) {
+  size_t n = args.size();
+  if (!method) return call(in, f, {function, std::move(args), n, nullptr, drop});
+  std::vector<PyRef> replaced(f.stack.end() - std::ptrdiff_t(drop), f.stack.end());
+  f.drop(drop);
+  f.push({});
+  Outcome result = call(in, f, {function, std::move(args), n, nullptr, 0});
+  if (result == Outcome::breaks) {
+    f.drop(1);
+    for (auto& s : replaced) f.push(s);
+  }
+  return result;
+}
+
+// The attribute of a descriptor whose __get__ is a function of Python. `o` is None for a class.
+Outcome descriptor_value(Interpreter& in, Frame& f, PyObject* descriptor, PyObject* o, PyTypeObject* type,
+                         size_t drop, bool method) {
+  PyObject* get = python_method(descriptor, "__get__");
+  if (!get) return in.breaks("a descriptor that is not a function of Python");
+  PyRef name = checked(PyUnicode_InternFromString("__get__"));
+  in.recorder->constant(descriptor);
+  in.recorder->member(descriptor, name.get(), get);
+  in.recorder->constant(reinterpret_cast<PyObject*>(type));
+  return computed(in, f, get, {descriptor, o, reinterpret_cast<PyObject*>(type)}, drop, method);
+}
+
 Outcome class_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
   auto* type = reinterpret_cast<PyTypeObject*>(o);
   PyObject* of_meta = _PyType_Lookup(Py_TYPE(o), name);
   if (of_meta && Py_TYPE(of_meta)->tp_descr_set && !is_bound_by_c(of_meta))
     return in.breaks("a property of a metaclass");
   PyObject* looked_up = _PyType_Lookup(type, name);
-  if (looked_up && !is_bound_by_c(looked_up)) return in.breaks("a descriptor of a class");
+  if (looked_up && !is_bound_by_c(looked_up)) {
+    in.recorder->member(o, name, looked_up);
+    return descriptor_value(in, f, looked_up, Py_None, type, drop, method);
+  }
   PyRef value(PyObject_GetAttr(o, name));
   if (!value) {
     if (!looked_up) in.recorder->member(o, name, nullptr);
@@ -144,27 +180,15 @@ Outcome property(Interpreter& in, Frame& f, PyObject* o, PyObject* descriptor, s
     return in.breaks("a property whose getter is not a function of Python");
   }
   in.recorder->constant(getter.get());
-  if (!method) return call(in, f, {getter.get(), {o}, 1, nullptr, drop});
-  size_t before = f.stack.size();
-  PyRef owner_ref = PyRef::share(o);
-  f.drop(drop);
-  f.push({});
-  Outcome result = call(in, f, {getter.get(), {o}, 1, nullptr, 0});
-  if (result == Outcome::breaks) {
-    f.drop(1);
-    f.push(std::move(owner_ref));
-    (void)before;
-  }
-  return result;
+  return computed(in, f, getter.get(), {o}, drop, method);
 }
 
 Outcome missing(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
   PyObject* fallback = _PyType_Lookup(Py_TYPE(o), names::__getattr__);
-  if (fallback && PyFunction_Check(fallback) && !method) {
+  if (fallback && PyFunction_Check(fallback)) {
     in.recorder->member(o, names::__getattr__, fallback);
-    return call(in, f, {fallback, {o, name}, 2, nullptr, drop});
+    return computed(in, f, fallback, {o, name}, drop, method);
   }
-  if (fallback && PyFunction_Check(fallback)) return in.breaks("a method that __getattr__ gives");
   PyObject* value = PyObject_GetAttr(o, name);
   if (!value) return Outcome::raised;
   return in.give(f, drop, value);
@@ -178,20 +202,20 @@ Outcome instance_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* nam
   r->member(o, name, looked_up);
   if (data) {
     if (Py_TYPE(looked_up) == &PyProperty_Type) return property(in, f, o, looked_up, drop, method);
-    if (!is_bound_by_c(looked_up)) return in.breaks("a descriptor with code of Python");
+    if (!is_bound_by_c(looked_up)) return descriptor_value(in, f, looked_up, o, type, drop, method);
     PyRef value(PyObject_GetAttr(o, name));
     if (!value) return Outcome::raised;
     r->attribute(o, name, value.get());
     return push_value(f, drop, std::move(value), method);
   }
-  if (PyObject* own = own_value(o, name)) {
+  if (PyObject* own = own_value(o, name, looked_up)) {
     PyRef value = PyRef::share(own), number;
     r->attribute(o, name, own, &number);
     return push_value(f, drop, number ? std::move(number) : std::move(value), method);
   }
   r->absent(o, name);
   if (!looked_up) return missing(in, f, o, name, drop, method);
-  if (!is_bound_by_c(looked_up)) return in.breaks("a descriptor with code of Python");
+  if (!is_bound_by_c(looked_up)) return descriptor_value(in, f, looked_up, o, type, drop, method);
   PyRef value(PyObject_GetAttr(o, name));
   if (!value) return Outcome::raised;
   bool created = PyMethod_Check(value.get()) || PyCFunction_Check(value.get());
@@ -245,6 +269,43 @@ Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* na
   return push_value(f, drop, std::move(value), method);
 }
 
+// An attribute of a class or a module.
+static Outcome store_in_namespace(Interpreter& in, Frame& f, PyObject* o, PyObject* name, PyObject* value,
+                                  size_t drop) {
+  PyTypeObject* t = Py_TYPE(o);
+  bool usual = t == &PyType_Type || t == &PyModule_Type || t->tp_setattro == PyType_Type.tp_setattro;
+  if (!usual) return in.breaks("an assignment to an attribute of a class or module that treats it itself");
+  if (PyType_Check(o)) in.recorder->member(o, name, _PyType_Lookup(reinterpret_cast<PyTypeObject*>(o), name));
+  in.recorder->constant(o);
+  if (PyObject_SetAttr(o, name, value) < 0) return Outcome::raised;
+  in.recorder->write(Write::Kind::set_attribute, o, name, value, true);
+  f.drop(drop);
+  return Outcome::next;
+}
+
+Outcome delete_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name) {
+  auto* r = in.recorder;
+  if (is_tensor(object) || PyType_Check(object) || PyModule_Check(object))
+    return in.breaks(std::string("`del` of an attribute of a ") + Py_TYPE(object)->tp_name);
+  PyRef key = checked(PyUnicode_InternFromString("__delattr__"));
+  PyObject* own = python_method(object, "__delattr__");
+  if (own) {
+    r->member(object, key.get(), own);
+    return call(in, f, {own, {object, name}, 2, nullptr, 1, Role::discard});
+  }
+  PyObject* looked_up = _PyType_Lookup(Py_TYPE(object), name);
+  if (looked_up && Py_TYPE(looked_up)->tp_descr_set)
+    return in.breaks("`del` of an attribute that a descriptor treats");
+  r->member(object, name, looked_up);
+  PyRef value(PyObject_GetAttr(object, name));
+  if (value) r->attribute(object, name, value.get());
+  else PyErr_Clear(), r->absent(object, name);
+  if (PyObject_GenericSetAttr(object, name, nullptr) < 0) return Outcome::raised;
+  if (r->is_outside(object)) r->write(Write::Kind::delete_attribute, object, name, nullptr, true);
+  f.drop(1);
+  return Outcome::next;
+}
+
 Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, PyObject* value,
                         size_t drop) {
   PyRef o = PyRef::share(object), owner_ref = PyRef::share(value);
@@ -257,7 +318,7 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
       return in.breaks(std::string("an assignment to the attribute `") + PyUnicode_AsUTF8(name) +
                        "` of a tensor");
   } else if (PyType_Check(object) || PyModule_Check(object)) {
-    return in.breaks("an assignment to an attribute of a class or module");
+    return store_in_namespace(in, f, object, name, value, drop);
   } else {
     PyRef key = checked(PyUnicode_InternFromString("__setattr__"));
     PyObject* setter = _PyType_Lookup(t, key.get());
@@ -276,8 +337,12 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
       r->constant(set.get());
       return call(in, f, {set.get(), {object, value}, 2, nullptr, drop, Role::discard});
     }
-    if (looked_up && Py_TYPE(looked_up)->tp_descr_set && !is_bound_by_c(looked_up))
-      return in.breaks("an assignment to a descriptor with code of Python");
+    if (looked_up && Py_TYPE(looked_up)->tp_descr_set && !is_bound_by_c(looked_up)) {
+      PyObject* set = python_method(looked_up, "__set__");
+      if (!set) return in.breaks("an assignment to a descriptor that is not a function of Python");
+      r->constant(looked_up);
+      return call(in, f, {set, {looked_up, object, value}, 3, nullptr, drop, Role::discard});
+    }
   }
   if (PyObject_GenericSetAttr(object, name, value) < 0) return Outcome::raised;
   if (is_tensor(object)) track(object);

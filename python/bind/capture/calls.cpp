@@ -10,6 +10,10 @@ namespace facula::bind::capture {
 
 namespace {
 
+Outcome call_wrapper(Interpreter& in, Frame& f, Call& c);
+Outcome convert(Interpreter& in, Frame& f, Call& c);
+Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule);
+
 PyObject* run_native(const Call& c) {
   return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
 }
@@ -141,6 +145,11 @@ void pin_all(Interpreter& in, const Call& c) {
 
 Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
+  const Rule* own = user_rule(c.callable);
+  if (own && (own->policy != Policy::recorded || all_data(c, true))) {
+    pin_all(in, c);
+    return call_ruled(in, f, c, *own);
+  }
   if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) pin_all(in, c);
   if (is_our_module(PyFunction_GET_GLOBALS(c.callable))) {
     Rule rule = rule_of(c.callable);
@@ -181,9 +190,17 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
   if (own_new) {
     PyRef function(PyObject_GetAttr(c.callable, new_name.get()));
-    if (!function || !PyFunction_Check(function.get()) || own_init)
-      return in.breaks("an instance of " + shown(c.callable) + ", which has __new__ and __init__");
+    if (!function || !PyFunction_Check(function.get()))
+      return in.breaks("an instance of " + shown(c.callable) + ", whose __new__ is not a function of Python");
     r->constant(function.get());
+    if (own_init) {
+      Call inner = c;
+      inner.callable = polyfill("construct_");
+      r->constant(inner.callable);
+      inner.args.insert(inner.args.begin(), c.callable);
+      ++inner.positional;
+      return call_function(in, f, inner);
+    }
     Call inner = c;
     inner.callable = function.get();
     inner.args.insert(inner.args.begin(), c.callable);
@@ -232,9 +249,15 @@ Outcome call_super(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, created);
 }
 
+PyObject* python_call_of_metaclass(PyTypeObject* meta) {
+  PyObject* own = meta->tp_call == PyType_Type.tp_call ? nullptr : _PyType_Lookup(meta, names::__call__);
+  return own && PyFunction_Check(own) ? own : nullptr;
+}
+
 Outcome call_type(Interpreter& in, Frame& f, Call& c) {
   auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
   if (type == &PySuper_Type) return call_super(in, f, c);
+  if (type == &PyMethod_Type) return finish(in, f, c, run_native(c));
   if (type == &PyType_Type && c.args.size() == 1) {
     PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(c.args[0]));
     in.recorder->constant(of);
@@ -247,7 +270,7 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
       if (!all_data(c, false)) return opaque(in, c);
       return finish(in, f, c, run_native(c));
     case Policy::values:
-      if (!all_data(c, false)) return opaque(in, c);
+      if (!all_data(c, false)) return convert(in, f, c);
       read_all(in, c);
       return finish(in, f, c, run_native(c));
     case Policy::structural: {
@@ -269,6 +292,14 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
   }
   PyTypeObject* meta = Py_TYPE(type);
   bool exception = PyExceptionClass_Check(c.callable);
+  if (PyObject* own = python_call_of_metaclass(meta)) {
+    Call inner = c;
+    inner.callable = own;
+    in.recorder->constant(own);
+    inner.args.insert(inner.args.begin(), c.callable);
+    ++inner.positional;
+    return call_function(in, f, inner);
+  }
   if (meta->tp_call != PyType_Type.tp_call) return in.breaks("a class whose metaclass treats its calls");
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !exception) return opaque(in, c);
   return construct(in, f, c);
@@ -282,6 +313,7 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
     in.recorder->contents(o);
     return finish(in, f, c, run_native(c));
   }
+  if (is_deque(o) && !in.recorder->is_outside(o)) return finish(in, f, c, run_native(c));
   PyRef key = checked(PyUnicode_InternFromString("__len__"));
   PyObject* method =
       PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
@@ -303,10 +335,12 @@ Outcome call_getattr(Interpreter& in, Frame& f, Call& c, bool has) {
   std::vector<PyRef> owner_ref(f.stack.end() - std::ptrdiff_t(c.drop), f.stack.end());
   size_t depth = in.frames.size();
   Outcome got = load_attribute(in, f, o.get(), name.get(), c.drop, false);
-  if (in.frames.size() != depth && (fallback || has)) {
+  if (in.frames.size() != depth &&
+      (fallback || has)) {  // Python code computes it, and may raise AttributeError
     in.frames.pop_back();
     for (auto& s : owner_ref) f.push(s);
-    return in.breaks("getattr with a default of an attribute that code of Python computes");
+    if (has) return call_polyfill(in, f, "hasattr_", {o.get(), name.get()}, c.drop);
+    return call_polyfill(in, f, "getattr_", {o.get(), name.get(), fallback.get()}, c.drop);
   }
   if (got == Outcome::raised && (fallback || has) && PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyErr_Clear();
@@ -318,6 +352,14 @@ Outcome call_getattr(Interpreter& in, Frame& f, Call& c, bool has) {
 
 Outcome call_next(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
+  if (c.args.size() == 2 && (is_generator(o) || python_method(o, "__next__")))
+    return call_polyfill(in, f, "next_", c.args, c.drop);
+  if (PyObject* method = python_method(o, "__next__")) {
+    PyRef key = checked(PyUnicode_InternFromString("__next__"));
+    in.recorder->member(o, key.get(), method);
+    c.callable = method;
+    return call_function(in, f, c);
+  }
   if (is_generator(o) && !in.recorder->is_outside(o) && c.args.size() == 1) {
     if (auto frame = resume(generator_of(o), Py_None))
       return in.enter(f, c.drop, std::move(frame), Role::next);
@@ -351,6 +393,21 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
       if (PyTuple_Check(a)) in.recorder->contents(a);
     return finish(in, f, c, run_native(c));
   }
+  if (name == "globals" && n == 0) {
+    in.recorder->constant(f.globals.get());
+    return finish(in, f, c, Py_NewRef(f.globals.get()));
+  }
+  if (name == "id" && n == 1) {
+    if (!in.recorder->is_outside(c.args[0])) return in.breaks("`id` of an object that is made here");
+    in.recorder->identity(c.args[0]);
+    return finish(in, f, c, run_native(c));
+  }
+  if (name == "iter" && n == 1 && is_plain(Py_TYPE(c.args[0]))) {
+    PyRef rows(PyObject_CallMethod(c.args[0], "unbind", nullptr));
+    if (!rows) return in.give_recorded(f, c.drop, nullptr, "iteration");
+    in.recorder->result(rows.get());
+    return finish(in, f, c, PyObject_GetIter(rows.get()));
+  }
   if (name == "iter" && n == 1) {
     PyRef o = PyRef::share(c.args[0]), key = checked(PyUnicode_InternFromString("__iter__"));
     PyObject* method = PyType_HasFeature(Py_TYPE(o.get()), Py_TPFLAGS_HEAPTYPE) && !is_generator(o.get())
@@ -361,11 +418,40 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
       c.callable = method;
       return call_function(in, f, c);
     }
+    if (python_method(o.get(), "__getitem__")) return call_polyfill(in, f, "iter_", {o.get()}, c.drop);
     if (!is_generator(o.get()) && !is_walkable(in, o.get())) return opaque(in, c);
     in.recorder->contents(o.get());
     return finish(in, f, c, run_native(c));
   }
   return opaque(in, c);
+}
+
+// bool(o), int(o), str(o) and others of an object that is no data.
+Outcome convert(Interpreter& in, Frame& f, Call& c) {
+  auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
+  PyObject* o = c.args.size() == 1 && !keywords(c) ? c.args[0] : nullptr;
+  if (!o) return opaque(in, c);
+  if (is_tensor(o)) return in.breaks(std::string("`") + type->tp_name + "` reads the elements of a tensor");
+  if (type == &PyBool_Type) {
+    if (has_python_truth(in, o)) return call_polyfill(in, f, "bool_", {o}, c.drop);
+    int t = in.truth(o);
+    return t == -2 ? Outcome::breaks : t < 0 ? Outcome::raised : finish(in, f, c, PyBool_FromLong(t));
+  }
+  if (type == &PyUnicode_Type && PyExceptionInstance_Check(o) && !in.recorder->is_outside(o)) {
+    PyRef args = checked(PyObject_GetAttrString(o, "args"));
+    bool plain = Py_TYPE(o)->tp_str != nullptr && !python_method(o, "__str__") && is_data(args.get(), false);
+    if (plain) return finish(in, f, c, run_native(c));
+  }
+  const char* name = type == &PyLong_Type      ? "__int__"
+                     : type == &PyFloat_Type   ? "__float__"
+                     : type == &PyUnicode_Type ? "__str__"
+                                               : nullptr;
+  PyObject* method = name ? python_method(o, name) : nullptr;
+  if (!method) return opaque(in, c);
+  PyRef key = checked(PyUnicode_InternFromString(name));
+  in.recorder->member(o, key.get(), method);
+  c.callable = method;
+  return call_function(in, f, c);
 }
 
 Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
@@ -379,8 +465,27 @@ Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   return call_function(in, f, c);
 }
 
+// A function whose result the user declared constant: it runs once, outside of the trace.
+Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
+  for (auto* a : c.args) {
+    in.recorder->identity(a);
+    in.recorder->deep_contents(a);
+    if (is_tensor(a) && impl_of(a)->traced)
+      return in.breaks("a result that is declared constant, of a tensor that is computed here");
+  }
+  PyRef result;
+  {
+    run::OpenTrace::Inactive outside;
+    result = PyRef(run_native(c));
+  }
+  if (!result) return Outcome::raised;
+  if (!is_atom(result.get())) in.recorder->constant(result.get());
+  return finish(in, f, c, result.detach());
+}
+
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
+    case Policy::folded: return call_folded(in, f, c);
     case Policy::recorded: return call_recorded(in, f, c);
     case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);
@@ -398,12 +503,17 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   }
 }
 
+// An instance of a subclass of dict that the captured function made.
+bool is_inner_mapping(Interpreter& in, PyObject* o) {
+  return PyDict_Check(o) && is_python_instance(o) && !in.recorder->is_outside(o);
+}
+
 // A method of a builtin container, string or number. `self` is the object, which c.args do not contain.
 Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, const char* name) {
   auto* r = in.recorder;
-  int effect = effect_of_method(Py_TYPE(self), name);
+  int effect = effect_of_method(is_inner_mapping(in, self) ? &PyDict_Type : Py_TYPE(self), name);
   bool outside = r->is_outside(self);
-  if (!effect) return opaque(in, c);
+  if (!effect || (outside && is_deque(self))) return opaque(in, c);
   if (effect == 1 && is_atom(self)) {
     if (!all_data(c, false)) return opaque(in, c);
     read_all(in, c);
@@ -437,26 +547,79 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   if (effect == 2 && outside && keywords(c)) return opaque(in, c);
   for (auto* a : c.args)
     if (effect == 2 && outside && PyIter_Check(a)) return opaque(in, c);  // it is used up
+  bool walks = !std::strcmp(name, "extend") || std::strstr(name, "update");
   PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional)));
-  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
+  for (size_t k = 0; k < c.positional; ++k)
+    PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), walks ? snapshot(c.args[k]).detach() : Py_NewRef(c.args[k]));
   PyRef owner_ref = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
   PyObject* result = run_native(c);
   if (result && effect == 2 && outside) r->write(Write::Kind::call, self, key.get(), args.get());
   return finish(in, f, c, result);
 }
 
+// object.__new__(C), tuple.__new__(C, items), and others of builtin classes.
+Outcome call_new(Interpreter& in, Frame& f, Call& c, PyTypeObject* base) {
+  if (c.args.empty() || !PyType_Check(c.args[0])) return opaque(in, c);
+  in.recorder->constant(c.args[0]);
+  bool plain = base == &PyBaseObject_Type;
+  if (base == &PyTuple_Type && c.args.size() == 2 && !keywords(c) && !is_walkable(in, c.args[1]))
+    return call_polyfill(in, f, "new_tuple_", c.args, c.drop);
+  if (base == &PyTuple_Type)
+    plain = c.args.size() == 1 || (c.args.size() == 2 && !keywords(c) && is_walkable(in, c.args[1]));
+  if (!plain) {
+    plain = base == &PyLong_Type || base == &PyFloat_Type || base == &PyUnicode_Type ||
+            base == &PyDict_Type || base == &PyList_Type || base == &PySet_Type ||
+            base == &PyFrozenSet_Type || base == &PyODict_Type;
+    for (size_t k = 1; k < c.args.size(); ++k) plain = plain && is_data(c.args[k], false);
+  }
+  if (!plain) return opaque(in, c);
+  for (size_t k = 1; k < c.args.size(); ++k) {
+    if (base == &PyTuple_Type) in.recorder->contents(c.args[k]);
+    else if (base != &PyBaseObject_Type) in.recorder->deep_contents(c.args[k]);
+  }
+  return finish(in, f, c, run_native(c));
+}
+
+// send, throw and close of a generator whose frame is ours.
+Outcome call_generator_method(Interpreter& in, Frame& f, Call& c, PyObject* self, const char* name) {
+  GeneratorObject* g = generator_of(self);
+  if (in.recorder->is_outside(self) || keywords(c) || g->running) return opaque(in, c);
+  if (!std::strcmp(name, "close")) {
+    if (!g->frame || !g->started) return finish(in, f, c, run_native(c));
+    return call_polyfill(in, f, "close_", {self}, c.drop);
+  }
+  if (!g->frame || !g->started) {  // it raises at once, or begins
+    if (std::strcmp(name, "send") || !g->frame || c.args[0] != Py_None)
+      return finish(in, f, c, run_native(c));
+  }
+  if (!std::strcmp(name, "send")) return in.enter(f, c.drop, resume(g, c.args[0]), Role::next);
+  PyObject* error = c.args.empty()                              ? nullptr
+                    : c.args.size() > 1 && c.args[1] != Py_None ? c.args[1]
+                                                                : c.args[0];
+  if (!error || !PyExceptionInstance_Check(error)) return opaque(in, c);
+  PyRef raised = PyRef::share(error);
+  auto frame = resume(g, Py_None);
+  frame->drop(1);
+  in.enter(f, c.drop, std::move(frame), Role::next);
+  PyErr_SetObject(PyExceptionInstance_Class(raised.get()), raised.get());
+  return Outcome::raised;
+}
+
 Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   PyObject* self = PyCFunction_GET_SELF(c.callable);
   const char* name = reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name;
   if (!self || PyModule_Check(self)) return call_ruled(in, f, c, rule_of(c.callable));
+  if (is_inner_mapping(in, self)) return call_builtin_method(in, f, c, self, name);
   if (is_tensor(self)) {
     PyRef key = checked(PyUnicode_InternFromString(name));
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
     if (!is_plain(Py_TYPE(self)) || !descriptor) return opaque(in, c);
     return call_ruled(in, f, c, rule_of(descriptor));
   }
+  if (is_generator(self)) return call_generator_method(in, f, c, self, name);
   if (PyType_Check(self) || !PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE)) {
     if (!PyType_Check(self)) return call_builtin_method(in, f, c, self, name);
+    if (!std::strcmp(name, "__new__")) return call_new(in, f, c, reinterpret_cast<PyTypeObject*>(self));
     return call_ruled(in, f, c, rule_of(c.callable));
   }
   PyRef key = checked(PyUnicode_InternFromString(name));
@@ -502,6 +665,7 @@ Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
   }
   if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__"))
     return finish(in, f, c, run_native(c));
+  if (Py_TYPE(c.callable) == &PyWrapperDescr_Type) return call_wrapper(in, f, c);
   return call_ruled(in, f, c, rule_of(c.callable));
 }
 
@@ -588,7 +752,52 @@ bool unwrap_partial(Interpreter& in, Call& c, std::vector<PyRef>& owner_ref, PyR
   return true;
 }
 
+bool is_item_method(const char* name) {
+  for (const char* n : {"__getitem__", "__setitem__", "__delitem__", "__contains__"})
+    if (!std::strcmp(n, name)) return true;
+  return false;
+}
+
+// A special method of a builtin class, called with its object as the first argument: int.__add__(1, x), object.__eq__(a, b).
+Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
+  auto* d = reinterpret_cast<PyDescrObject*>(c.callable);
+  const char* name = PyUnicode_AsUTF8(d->d_name);
+  PyTypeObject* t = d->d_type;
+  bool number = t == &PyLong_Type || t == &PyFloat_Type || t == &PyComplex_Type || t == &PyBool_Type;
+  if (number && is_atom(c.args[0])) return finish(in, f, c, run_native(c));
+  bool is_comparison =
+      std::strlen(name) == 6 && std::strstr("__eq__ __ne__ __lt__ __le__ __gt__ __ge__", name);
+  if (t == &PyBaseObject_Type && c.args.size() == 2 && is_comparison) {
+    PyObject *a = c.args[0], *b = c.args[1];
+    if (name[2] == 'n' && python_method(a, "__eq__")) return opaque(in, c);
+    if (a != b) in.recorder->distinct(a, b);
+    return finish(in, f, c, run_native(c));
+  }
+  if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
+    return finish(in, f, c, run_native(c));
+  if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
+    return finish(in, f, c, run_native(c));
+  if (all_data(c, false) && !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && effect_of_method(t, name) == 1) {
+    read_all(in, c);
+    return finish(in, f, c, run_native(c));
+  }
+  return call_ruled(in, f, c, rule_of(c.callable));
+}
+
 }  // namespace
+
+Outcome call_polyfill(Interpreter& in, Frame& f, const char* name, std::vector<PyObject*> args, size_t drop) {
+  PyObject* function = polyfill(name);
+  in.recorder->constant(function);
+  size_t n = args.size();
+  return call(in, f, {function, std::move(args), n, nullptr, drop});
+}
+
+PyRef snapshot(PyObject* o) {
+  if (is_dict(o)) return checked(PyDict_Copy(o));
+  if (PyList_CheckExact(o) || PyAnySet_CheckExact(o) || is_dict_view(o)) return checked(PySequence_Tuple(o));
+  return PyRef::share(o);
+}
 
 Outcome call(Interpreter& in, Frame& f, Call c) {
   std::vector<PyRef> owner_ref;
@@ -618,10 +827,10 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   if (named(o, "method-wrapper")) {
     PyRef self = checked(PyObject_GetAttrString(o, "__self__")),
           name = checked(PyObject_GetAttrString(o, "__name__"));
-    PyObject* descriptor = _PyType_Lookup(&PyBaseObject_Type, name.get());
-    PyRef of(PyObject_GetAttrString(o, "__objclass__"));
+    PyRef of = checked(PyObject_GetAttrString(o, "__objclass__"));
+    PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(of.get()), name.get());
     owner_ref.push_back(self);
-    if (!descriptor || of.get() != reinterpret_cast<PyObject*>(&PyBaseObject_Type)) return opaque(in, c);
+    if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) return opaque(in, c);
     c.callable = descriptor;
     c.args.insert(c.args.begin(), self.get());
     ++c.positional;

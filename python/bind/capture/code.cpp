@@ -73,6 +73,12 @@ class Decoder {
     jumps_.emplace_back(int(out_.ops.size()), unit);
     add(op, 0, other);
   }
+  // `x and y` keeps x: the condition is decided by a copy, because Python code may have to compute it.
+  void jump_or_pop(int unit, When when) {
+    add(Op::copy, 1);
+    jump(Op::pop_jump, unit, int(when));
+    add(Op::pop_top);
+  }
   int at(int unit) const {  // the micro-operation that begins at a code unit, or the next one
     auto it = begins_.lower_bound(unit);
     return it == begins_.end() ? end_ : it->second;
@@ -157,8 +163,8 @@ class Decoder {
       case JUMP_FORWARD: jump(Op::jump, next_ + arg); return true;
       case JUMP_BACKWARD: jump(Op::jump, next_ - arg); return true;
       case JUMP_BACKWARD_NO_INTERRUPT: jump(Op::jump, next_ - arg); return true;
-      case JUMP_IF_FALSE_OR_POP: jump(Op::jump_or_pop, next_ + arg, int(When::is_false)); return true;
-      case JUMP_IF_TRUE_OR_POP: jump(Op::jump_or_pop, next_ + arg, int(When::is_true)); return true;
+      case JUMP_IF_FALSE_OR_POP: jump_or_pop(next_ + arg, When::is_false); return true;
+      case JUMP_IF_TRUE_OR_POP: jump_or_pop(next_ + arg, When::is_true); return true;
       case POP_JUMP_FORWARD_IF_FALSE: jump(Op::pop_jump, next_ + arg, int(When::is_false)); return true;
       case POP_JUMP_FORWARD_IF_TRUE: jump(Op::pop_jump, next_ + arg, int(When::is_true)); return true;
       case POP_JUMP_FORWARD_IF_NONE: jump(Op::pop_jump, next_ + arg, int(When::is_none)); return true;
@@ -194,6 +200,11 @@ class Decoder {
       case BEFORE_WITH: add(Op::before_with); return true;
       case WITH_EXCEPT_START: add(Op::with_except_start); return true;
       case LOAD_ASSERTION_ERROR: add(Op::load_assertion_error); return true;
+      case LOAD_BUILD_CLASS: add(Op::load_build_class); return true;
+      case MATCH_MAPPING: add(Op::match_type, 0); return true;
+      case MATCH_SEQUENCE: add(Op::match_type, 1); return true;
+      case MATCH_KEYS: add(Op::match_keys); return true;
+      case MATCH_CLASS: add(Op::match_class, arg); return true;
       default: return false;
     }
   }

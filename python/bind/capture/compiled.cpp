@@ -1,8 +1,10 @@
 #include "compiled.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
+#include "../graph.h"
 #include "../override.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
@@ -25,12 +27,14 @@ struct Place {
 struct State {
   PyRef function;
   std::string name;
+  PyRef backend;  // a function of Python that makes the runners of programs, or null
   bool fullgraph = false, enabled = true;
+  bool called = false;  // under Stance::eager_then_compile
   size_t limit = 64;
   std::map<StateKey, Place> places;
-  Place* begin = nullptr;  // of the function's begin, among `places`
-  size_t locals = 0;       // slots of the function's frame
-  int positional = -1;     // the number of its arguments, if all of them are positional
+  Place* begin = nullptr;     // of the function's begin, among `places`
+  size_t locals = 0;          // slots of the function's frame
+  int positional = -1;        // the number of its arguments, if all of them are positional
   std::vector<PyRef> values;  // for the guards of the next call
   std::vector<BreakReport> breaks;
   size_t captures = 0, hits = 0, plain_runs = 0;
@@ -51,6 +55,10 @@ struct Capturing {
 };
 
 constexpr int kFailures = 4;  // of one state, until it is run plainly
+
+// How calls of compiled functions are treated (facula.compiler.set_stance, in this order).
+enum class Stance : int { normal, force_eager, eager_then_compile, eager_on_recompile, fail_on_recompile };
+std::atomic<Stance> stance = Stance::normal;
 
 // A debugger, a profiler of Python, a mode or another trace sees each call: the function itself runs.
 bool must_run_plainly() {
@@ -85,7 +93,7 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
 
 class Run {
  public:
-  Run(State& s) : s_(s), values_(std::move(s.values)) {}
+  Run(State& s) : s_(s), values_(std::move(s.values)) { in_.backend = s.backend.get(); }
   ~Run() { s_.values = std::move(values_); }
 
   // Runs the first segment of the function's begin on positional arguments, without a frame. False: it does not fit.
@@ -132,7 +140,7 @@ class Run {
     bool begins = in_.frames.size() == 1 && in_.frame().ip == 0;
     if (begins && !s_.begin) s_.begin = &s_.places[key_of(in_.frames)];
     Place& place = begins ? *s_.begin : s_.places[key_of(in_.frames)];
-    if (place.plain) return plainly();
+    if (place.plain || must_run_plainly()) return plainly();  // a part between two segments may enter a mode
     roots_ = roots_of(in_.frames);
     modes_ = modes_now();
     std::string misses;
@@ -169,7 +177,7 @@ class Run {
     }
     std::vector<PyRef> seen = std::exchange(values_, {});
     if (failed) generalize(*failed, seen[size_t(failed->source)].get(), segment, place);
-    if (!log_on(Log::recompiles)) return false;
+    if (!log_on(Log::recompiles) && stance != Stance::fail_on_recompile) return false;
     auto names = names_of_roots(in_.frames);
     misses += "\n  not: " + (failed ? segment.list.text(*failed, names) : std::string(why));
     if (failed) misses += " (line " + std::to_string(failed->line) + ")";
@@ -204,6 +212,12 @@ class Run {
   }
 
   Interpreter::Stop capture(Place& place, const std::string& misses) {
+    if (stance == Stance::eager_on_recompile) {
+      log("is not captured: the stance is eager_on_recompile", misses);
+      return plainly();
+    }
+    runtime_check(stance != Stance::fail_on_recompile, "compile")
+        << s_.name << " has to be captured, and the stance is fail_on_recompile" << misses;
     if (place.segments.size() >= s_.limit) {
       log("has " + std::to_string(s_.limit) + " segments that begin here, and runs plainly from here on",
           misses);
@@ -277,6 +291,16 @@ class Run {
   Modes modes_;
 };
 
+// The exception that Python code handles around a call; a call that ends inside of a handler restores it.
+class HandledException {
+ public:
+  HandledException() : outer_(PyErr_GetHandledException()) {}
+  ~HandledException() { PyErr_SetHandledException(outer_ ? outer_.get() : nullptr); }
+
+ private:
+  PyRef outer_;
+};
+
 bool is_interpretable(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   constexpr int special = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
@@ -289,6 +313,9 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
   return guarded([&]() -> PyObject* {
     auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
     if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
+    if (stance == Stance::force_eager) return plain();
+    HandledException outer;
+    if (stance == Stance::eager_then_compile && !std::exchange(s.called, true)) return plain();
     auto n = size_t(PyVectorcall_NARGS(flags));
     if (int(n) == s.positional && !kwnames && s.begin && !s.begin->segments.empty() && !s.begin->plain) {
       PyRef alive = PyRef::share(o);
@@ -342,6 +369,7 @@ int compiled_traverse(PyObject* o, visitproc visit, void* arg) {
   State* s = reinterpret_cast<CompiledObject*>(o)->state;
   if (!s) return 0;
   Py_VISIT(s->function.get());
+  Py_VISIT(s->backend.get());
   for (auto& [key, place] : s->places)
     for (auto& segment : place.segments) {
       if (segment.use_count() > 1) continue;
@@ -395,11 +423,17 @@ PyObject* compiled_report(PyObject* o, PyObject*) {
         for (auto& g : segment->list.guards)
           if (g.kind != Guard::Kind::load) guards += segment->list.text(g, {}) + "\n";
         std::string graph = segment->program ? segment->program->text() : "";
-        PyRef row = checked(
-            Py_BuildValue("{s:s,s:s,s:n,s:n,s:n,s:n}", "guards", guards.c_str(), "graph", graph.c_str(),
-                          "calls", Py_ssize_t(segment->program ? segment->program->calls() : 0), "runs",
-                          Py_ssize_t(segment->runs), "guard_count", Py_ssize_t(segment->list.guards.size()),
-                          "returns", Py_ssize_t(segment->returns)));
+        PyRef program = PyRef::share(Py_None);
+        if (segment->program) {
+          auto& part = segment->program->segment;
+          program = checked(wrap_program(Program(std::shared_ptr<run::Traced>(part, &part->program()))));
+        }
+        PyRef row = checked(Py_BuildValue("{s:O,s:s,s:s,s:n,s:n,s:n,s:n}", "program", program.get(), "guards",
+                                          guards.c_str(), "graph", graph.c_str(), "calls",
+                                          Py_ssize_t(segment->program ? segment->program->calls() : 0),
+                                          "runs", Py_ssize_t(segment->runs), "guard_count",
+                                          Py_ssize_t(segment->list.guards.size()), "returns",
+                                          Py_ssize_t(segment->returns)));
         checked(PyList_Append(segments.get(), row.get()));
       }
     for (auto& b : s.breaks) {
@@ -418,6 +452,14 @@ int set_enabled(PyObject* o, PyObject* value, void*) {
   state_of(o).enabled = on;
   return 0;
 }
+PyObject* get_backend(PyObject* o, void*) {
+  PyObject* backend = state_of(o).backend.get();
+  return Py_NewRef(backend ? backend : Py_None);
+}
+int set_backend(PyObject* o, PyObject* value, void*) {
+  state_of(o).backend = value && value != Py_None ? PyRef::share(value) : PyRef();
+  return 0;
+}
 PyObject* get_function(PyObject* o, void*) { return Py_NewRef(state_of(o).function.get()); }
 
 PyMethodDef methods[] = {{"reset", compiled_reset, METH_NOARGS, "Forgets what was captured."},
@@ -432,6 +474,9 @@ PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledO
                          {nullptr, 0, 0, 0, nullptr}};
 PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
                         {"enabled", get_enabled, set_enabled, "False: calls run the function itself.",
+                         nullptr},
+                        {"backend", get_backend, set_backend,
+                         "backend(program, names, inputs) -> function of the inputs that runs the program.",
                          nullptr},
                         {"function", get_function, nullptr, "The function that is captured.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -450,6 +495,20 @@ PyType_Spec spec = {"facula._C.Compiled", sizeof(CompiledObject), 0,
                         Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                     slots};
 PyObject* capturing_now(PyObject*, PyObject*) { return PyBool_FromLong(capturing); }
+PyObject* set_stance(PyObject*, PyObject* number) {
+  int to = int(PyLong_AsLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromLong(int(stance.exchange(Stance(to))));
+}
+PyObject* set_capture_rule(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *callable, *detail;
+    int policy;
+    if (!PyArg_ParseTuple(args, "OiO:set_capture_rule", &callable, &policy, &detail)) return nullptr;
+    set_rule(callable, Policy(policy), detail);
+    Py_RETURN_NONE;
+  });
+}
 PyObject* captured_number(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *dict, *key;
@@ -458,11 +517,15 @@ PyObject* captured_number(PyObject*, PyObject* args) {
     return current_recorder->operand(dict, key);
   });
 }
-PyMethodDef functions[] = {{"captured_number", captured_number, METH_VARARGS,
-                            "captured_number(dict, key): the number as an operand of the captured program."},
-                           {"is_capturing", capturing_now, METH_NOARGS,
-                            "Is a compiled function being captured?"},
-                           {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {
+    {"captured_number", captured_number, METH_VARARGS,
+     "captured_number(dict, key): the number as an operand of the captured program."},
+    {"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
+    {"set_compile_stance", set_stance, METH_O,
+     "set_compile_stance(number) -> the number before, of facula.compiler.set_stance."},
+    {"set_capture_rule", set_capture_rule, METH_VARARGS,
+     "set_capture_rule(callable, policy, detail): how a capture treats its calls (_dynamo/policy.py)."},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 

@@ -135,8 +135,23 @@ PyObject* generator_close(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+thread_local size_t closed = 0;
+
+// A generator that is destroyed while it waits within `try` or `with` runs these to their end, as in CPython.
+void generator_finalize(PyObject* o) {
+  GeneratorObject* g = generator_of(o);
+  if (!g->frame || !g->started || !(*g->frame)->code->handler_of((*g->frame)->last)) return;
+  ++closed;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyRef done(generator_close(o, nullptr));
+  if (!done) PyErr_WriteUnraisable(o);
+  PyErr_Restore(type, value, trace);
+}
+
 void generator_dealloc(PyObject* o) {
   GeneratorObject* g = generator_of(o);
+  if (PyObject_CallFinalizerFromDealloc(o) < 0) return;
   PyObject_GC_UnTrack(o);
   if (g->weakrefs) PyObject_ClearWeakRefs(o);
   delete std::exchange(g->frame, nullptr);
@@ -163,6 +178,7 @@ PyMemberDef generator_members[] = {{"__name__", T_OBJECT, offsetof(GeneratorObje
                                     READONLY, nullptr},
                                    {nullptr, 0, 0, 0, nullptr}};
 PyType_Slot generator_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(generator_dealloc)},
+                                 {Py_tp_finalize, reinterpret_cast<void*>(generator_finalize)},
                                  {Py_tp_traverse, reinterpret_cast<void*>(generator_traverse)},
                                  {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
                                  {Py_tp_iternext, reinterpret_cast<void*>(generator_next)},
@@ -217,6 +233,8 @@ std::unique_ptr<Frame> resume(GeneratorObject* g, PyObject* sent) {
   frame->push(PyRef::share(sent));
   return frame;
 }
+
+size_t closed_generators() { return closed; }
 
 void add_generator_type(PyObject* module) { GeneratorType = add_type(module, &generator_spec); }
 

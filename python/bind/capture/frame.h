@@ -57,6 +57,8 @@ inline bool is_generator(PyObject* o) { return Py_TYPE(o) == GeneratorType; }
 inline GeneratorObject* generator_of(PyObject* o) { return reinterpret_cast<GeneratorObject*>(o); }
 PyRef make_generator(std::unique_ptr<Frame> frame);
 PyRef make_generator_without_frame(PyObject* name, bool running);
+// How many generators of this thread were destroyed before their end, so that CPython ran the rest of their code.
+size_t closed_generators();
 // Moves the frame of a generator that is not running out of it, with `sent` on its stack; null if it has ended.
 std::unique_ptr<Frame> resume(GeneratorObject* g, PyObject* sent);
 

@@ -88,7 +88,8 @@ PyRef read(const Source& s, Roots roots, const std::vector<PyRef>& values) {
   if (s.base != kNoSource && !base) return {};
   switch (s.kind) {
     case Source::Kind::constant: return s.key;
-    case Source::Kind::root: return size_t(s.index) < roots.size() ? PyRef::share(roots[size_t(s.index)]) : PyRef();
+    case Source::Kind::root:
+      return size_t(s.index) < roots.size() ? PyRef::share(roots[size_t(s.index)]) : PyRef();
     case Source::Kind::attribute: {
       PyRef looked_up(PyObject_GetAttr(base, s.key.get()));
       if (!looked_up) PyErr_Clear();
@@ -260,8 +261,7 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::dict_item: return path(s.base, roots) + "[" + shown(s.key.get()) + "]";
     case Source::Kind::cell: return path(s.base, roots);
     case Source::Kind::closure: return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
-    case Source::Kind::computed:
-      return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
+    case Source::Kind::computed: return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";
     case Source::Kind::keyword_fallback:

@@ -46,16 +46,16 @@ struct TensorFacts {
 
 struct Guard {
   enum class Kind : uint8_t {
-    load,       // the source can be read
-    is,         // the object itself
-    type,       // its exact type
-    members,    // the class gives these values for names: `expected` is a dict
-    equal,      // an equal number, string or constant of the same type
-    tensor,     // TensorFacts
-    length,     // of a list or tuple
-    keys,       // of a dict, in order: `expected` is a tuple
-    elements,   // of a set: `expected` is a frozenset
-    items,      // a list, tuple or dict has these very objects: `expected` is a tuple; of a dict, of keys and values
+    load,      // the source can be read
+    is,        // the object itself
+    type,      // its exact type
+    members,   // the class gives these values for names: `expected` is a dict
+    equal,     // an equal number, string or constant of the same type
+    tensor,    // TensorFacts
+    length,    // of a list or tuple
+    keys,      // of a dict, in order: `expected` is a tuple
+    elements,  // of a set: `expected` is a frozenset
+    items,  // a list, tuple or dict has these very objects: `expected` is a tuple; of a dict, of keys and values
     absent,     // an instance, module or dict has no `expected`
     same,       // the same object as source `other`
     different,  // another object than source `other`

@@ -275,6 +275,7 @@ int Interpreter::truth(PyObject* o) {
     breaks("a branch on the elements of a tensor", "compute both values and select with where()");
     return -2;
   }
+  if (is_deque(o) && !recorder->is_outside(o)) return PyObject_IsTrue(o);
   PyTypeObject* t = Py_TYPE(o);
   bool by_class = (t->tp_as_number && t->tp_as_number->nb_bool) ||
                   (t->tp_as_mapping && t->tp_as_mapping->mp_length) ||

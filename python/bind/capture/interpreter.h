@@ -22,6 +22,7 @@ class Interpreter {
  public:
   Frames frames;
   Recorder* recorder = nullptr;
+  PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
   bool has_effects = false;  // of the segment that was captured last, besides its program
   PyRef result;
@@ -63,6 +64,11 @@ using Operation = Outcome (*)(Interpreter&, Frame&, const MicroOp&);
 FACULA_MICRO_OPS(FACULA_MICRO_OP)
 #undef FACULA_MICRO_OP
 
+// ops_control.cpp: whether Python code decides the truth of `o`. The second replaces the uppermost slot by its truth and repeats
+// the instruction.
+bool has_python_truth(Interpreter& in, PyObject* o);
+Outcome replace_by_truth(Interpreter& in, Frame& f);
+
 // calls.cpp: a call of `callable` whose operands are the `drop` uppermost slots of f.
 struct Call {
   PyObject* callable;
@@ -74,10 +80,15 @@ struct Call {
   PyRef created = {};
 };
 Outcome call(Interpreter& in, Frame& f, Call c);
+// The contents of a container now, for a write that is repeated after the container may have changed; others as they are.
+PyRef snapshot(PyObject* o);
+// A call of a function of facula._dynamo.polyfills, whose value replaces the `drop` uppermost slots of f.
+Outcome call_polyfill(Interpreter& in, Frame& f, const char* name, std::vector<PyObject*> args, size_t drop);
 
 // attributes.cpp: with a recorder; `drop` slots are replaced by the value, or by null and the value.
 Outcome load_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method);
 Outcome store_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, PyObject* value, size_t drop);
+Outcome delete_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name);
 
 // policy.cpp: how calls of C functions are treated.
 enum class Policy : int {
@@ -91,16 +102,27 @@ enum class Policy : int {
   constant = 7,  // gives a fixed object
   inlined = 8,   // a function of this package that is interpreted like the user's
   observed = 9,  // a method of this package that runs under the open trace, and tells what it reads
+  folded = 10,   // called once for the same arguments: its result is a constant
 };
 struct Rule {
   Policy policy = Policy::unknown;
   PyObject* detail = nullptr;  // the replacement, the object, or the reason of a break
 };
 Rule rule_of(PyObject* callable);
+// The rule that the user set for a callable by set_rule; null: none.
+const Rule* user_rule(PyObject* callable);
+void set_rule(PyObject* callable, Policy policy, PyObject* detail);
+PyObject* polyfill(const char* name);  // a function of facula._dynamo.polyfills; borrowed
+// An instance of a class that Python code defines, not a tensor: its special methods may be functions of Python.
+bool is_python_instance(PyObject* o);
+// The special method of the class of `o` if that is a function of Python; borrowed, else null.
+PyObject* python_method(PyObject* o, const char* name);
 // How a method of a builtin container or string treats its object: 0 unknown, 1 reads, 2 writes.
 int effect_of_method(PyTypeObject* type, const char* name);
-inline bool is_dict(PyObject* o) { return PyDict_CheckExact(o) || PyODict_CheckExact(o); }
+bool is_dict(PyObject* o);  // a dict, OrderedDict or defaultdict
+bool is_default_dict(PyObject* o);
 bool is_container(PyObject* o);  // an exact list, tuple, dict, OrderedDict, set or frozenset
+bool is_deque(PyObject* o);
 // A view of a dict: keys, values or items.
 bool is_dict_view(PyObject* o);
 // Numbers, strings, containers and slices of such; with `tensors`, also plain tensors.

@@ -38,6 +38,7 @@ bool is_plain_iterator(PyObject* o) {
                                       "list_reverseiterator",
                                       "bytes_iterator",
                                       "longrange_iterator",
+                                      "_collections._deque_iterator",
                                       "odict_iterator"};
   if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return false;
   for (const char* n : names)
@@ -82,6 +83,17 @@ Outcome expand(Interpreter& in, Frame& f) {
   Outcome result = call(in, f, {rule.detail, {o.get()}, 1, nullptr, 1});
   if (result == Outcome::next) f.jump(f.last);
   return result;
+}
+
+// A class or an object of the module typing, whose index makes a type.
+bool is_generic(PyObject* o) {
+  if (PyType_Check(o)) {
+    PyRef key = checked(PyUnicode_InternFromString("__getitem__"));
+    return !_PyType_Lookup(Py_TYPE(o), key.get());
+  }
+  PyRef module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(o)), "__module__"));
+  if (!module) PyErr_Clear();
+  return module && PyUnicode_Check(module.get()) && !PyUnicode_CompareWithASCIIString(module.get(), "typing");
 }
 
 // Calls the method of a class for an instruction; null if the class has none that is a function of Python.
@@ -266,7 +278,12 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     r->deep_contents(key);
     return in.give_recorded(f, 2, PyObject_GetItem(o, key), "indexing");
   }
-  if (PyType_Check(o)) return in.breaks("a generic class");
+  if (is_generic(o)) {  // list[int], Optional[C]: an object that the module typing keeps
+    PyRef alias(PyObject_GetItem(o, key));
+    if (!alias) return Outcome::raised;
+    r->constant(alias.get());
+    return in.give(f, 2, alias.detach());
+  }
   bool sequence = PyList_CheckExact(o) || PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType;
   bool named =
       PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
@@ -294,6 +311,7 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     PyObject* looked_up = PyDict_GetItemWithError(o, key);
     if (!looked_up && PyErr_Occurred()) return Outcome::raised;
     r->dict_item(o, key, looked_up);
+    if (!looked_up && is_default_dict(o)) return call_polyfill(in, f, "default_item_", {o, key}, 2);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
   if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));
@@ -320,7 +338,8 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
     f.drop(3);
     return Outcome::next;
   }
-  bool list = PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get());
+  bool slice = PyList_CheckExact(o.get()) && PySlice_Check(key.get()) && is_container(value.get());
+  bool list = (PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get())) || slice;
   bool dict = is_dict(o.get()) && is_key(key.get());
   if (r && !list && !dict) {
     if (PyObject* method = method_of(in, o.get(), "__setitem__"))
@@ -329,6 +348,8 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
   }
   bool outside = r && r->is_outside(o.get());
   if (r) note_key(*r, key.get());
+  if (r && slice) r->contents(value.get());
+  if (slice) value = snapshot(value.get());
   if (outside) r->before_write(o.get());
   if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0) return Outcome::raised;
   if (outside) r->write(Write::Kind::set_item, o.get(), key.get(), value.get());
@@ -416,12 +437,14 @@ Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
   const char* kind = kindname(o.get());
   bool view = is_dict_view(o.get());
   bool sequence = PyTuple_Check(o.get()) && Py_TYPE(o.get())->tp_iter == PyTuple_Type.tp_iter;
-  if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get())) {
+  bool is_inner_deque = is_deque(o.get()) && !r->is_outside(o.get());
+  if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get()) ||
+      is_inner_deque) {
     r->contents(o.get());
     return in.give(f, 1, PyObject_GetIter(o.get()));
   }
-  if (PyObject* method = method_of(in, o.get(), "__iter__"))
-    return call(in, f, {method, {o.get()}, 1, nullptr, 1});
+  if (method_of(in, o.get(), "__iter__") || method_of(in, o.get(), "__getitem__"))
+    return call_polyfill(in, f, "iter_", {o.get()}, 1);
   return in.breaks(std::string("iteration over a ") + kind);
 }
 
@@ -458,7 +481,8 @@ Outcome do_for_iter(Interpreter& in, Frame& f, const MicroOp& op) {
 Outcome do_get_len(Interpreter& in, Frame& f, const MicroOp&) {
   PyObject* o = f.top().get();
   if (in.recorder) {
-    if (!is_container(o) && !is_atom(o)) return in.breaks(std::string("the length of a ") + kindname(o));
+    if (!is_container(o) && !is_atom(o) && !PyTuple_Check(o))
+      return in.breaks(std::string("the length of a ") + kindname(o));
     in.recorder->contents(o);
   }
   Py_ssize_t n = PyObject_Length(o);

@@ -3,12 +3,24 @@
 
 namespace facula::bind::capture {
 
+bool has_python_truth(Interpreter& in, PyObject* o) {
+  return in.recorder && (python_method(o, "__bool__") || python_method(o, "__len__"));
+}
+Outcome replace_by_truth(Interpreter& in, Frame& f) {
+  PyRef o = f.top();
+  Outcome result = call_polyfill(in, f, "bool_", {o.get()}, 1);
+  if (result == Outcome::next) f.jump(f.last);
+  return result;
+}
+
 Outcome do_jump(Interpreter&, Frame& f, const MicroOp& op) {
   f.jump(op.target);
   return Outcome::next;
 }
 Outcome do_pop_jump(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* o = f.top().get();
+  bool is_truth = When(op.other) == When::is_true || When(op.other) == When::is_false;
+  if (is_truth && has_python_truth(in, o)) return replace_by_truth(in, f);
   bool jumps;
   if (When(op.other) == When::is_none || When(op.other) == When::is_not_none) {
     jumps = (o == Py_None) == (When(op.other) == When::is_none);
@@ -19,13 +31,6 @@ Outcome do_pop_jump(Interpreter& in, Frame& f, const MicroOp& op) {
   }
   f.drop(1);
   if (jumps) f.jump(op.target);
-  return Outcome::next;
-}
-Outcome do_jump_or_pop(Interpreter& in, Frame& f, const MicroOp& op) {
-  int t = in.truth(f.top().get());
-  if (t < 0) return t == -1 ? Outcome::raised : Outcome::breaks;
-  if (bool(t) == (When(op.other) == When::is_true)) f.jump(op.target);
-  else f.drop(1);
   return Outcome::next;
 }
 
@@ -47,13 +52,13 @@ Outcome do_call_ex(Interpreter& in, Frame& f, const MicroOp& op) {
   size_t drop = op.arg ? 4 : 3;
   PyRef callable = f.top(drop - 1);
   if (in.recorder) {
-    bool plain = (PyTuple_CheckExact(args.get()) || PyList_CheckExact(args.get())) &&
-                 (!keywords || is_dict(keywords.get()));
+    bool sequence = PyTuple_Check(args.get()) && Py_TYPE(args.get())->tp_iter == PyTuple_Type.tp_iter;
+    bool plain = (sequence || PyList_CheckExact(args.get())) && (!keywords || is_dict(keywords.get()));
     if (!plain) return in.breaks(std::string("a call with * of a ") + Py_TYPE(args.get())->tp_name);
     in.recorder->contents(args.get());
     if (keywords) in.recorder->contents(keywords.get());
   }
-  PyRef tuple = PyTuple_CheckExact(args.get()) ? args : PyRef(PySequence_Tuple(args.get()));
+  PyRef tuple = PyTuple_Check(args.get()) ? args : PyRef(PySequence_Tuple(args.get()));
   if (!tuple) return Outcome::raised;
   if (!in.recorder) return in.give(f, drop, PyObject_Call(callable.get(), tuple.get(), keywords.get()));
   Call c;
@@ -89,6 +94,34 @@ Outcome do_make_function(Interpreter& in, Frame& f, const MicroOp& op) {
 }
 
 Outcome do_return_value(Interpreter& in, Frame& f, const MicroOp&) { return in.leave(f.pop()); }
+
+// ---- patterns
+
+Outcome do_match_type(Interpreter&, Frame& f, const MicroOp& op) {
+  unsigned long flag = op.arg ? Py_TPFLAGS_SEQUENCE : Py_TPFLAGS_MAPPING;
+  bool matches = PyType_HasFeature(Py_TYPE(f.top().get()), flag);
+  f.push(PyRef::share(matches ? Py_True : Py_False));
+  return Outcome::next;
+}
+Outcome do_match_keys(Interpreter& in, Frame& f, const MicroOp&) {
+  PyObject *subject = f.top(2).get(), *keys = f.top().get();
+  if (in.recorder && !is_dict(subject))
+    return in.breaks(std::string("a pattern with the keys of a ") + Py_TYPE(subject)->tp_name);
+  std::vector<PyObject*> args{subject, keys};
+  if (in.recorder) return call_polyfill(in, f, "match_keys_", args, 0);
+  return in.give(f, 0, PyObject_Vectorcall(polyfill("match_keys_"), args.data(), 2, nullptr));
+}
+Outcome do_match_class(Interpreter& in, Frame& f, const MicroOp& op) {
+  PyRef count = checked(PyLong_FromLong(op.arg));
+  std::vector<PyObject*> args{f.top(3).get(), f.top(2).get(), count.get(), f.top().get()};
+  if (in.recorder) return call_polyfill(in, f, "match_class_", args, 3);
+  return in.give(f, 3, PyObject_Vectorcall(polyfill("match_class_"), args.data(), 4, nullptr));
+}
+
+Outcome do_load_build_class(Interpreter& in, Frame& f, const MicroOp&) {
+  if (in.recorder) return in.breaks("a class that is defined inside of the function");
+  return in.give(f, 0, PyMapping_GetItemString(f.builtins.get(), "__build_class__"));
+}
 
 // ---- generators
 
@@ -151,9 +184,13 @@ Outcome do_raise_op(Interpreter& in, Frame& f, const MicroOp& op) {
   }
   PyRef error = what;
   if (PyExceptionClass_Check(what.get())) {
-    if (in.recorder && _PyType_Lookup(reinterpret_cast<PyTypeObject*>(what.get()), names::__init__) &&
-        PyFunction_Check(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(what.get()), names::__init__)))
-      return in.breaks("`raise` of a class with an __init__", "raise an instance");
+    PyObject* init = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(what.get()), names::__init__);
+    if (in.recorder && init && PyFunction_Check(init)) {
+      if (op.arg > 1) return in.breaks("`raise` of a class with an __init__", "raise an instance");
+      Outcome result = call(in, f, {what.get(), {}, 0, nullptr, 1});
+      if (result == Outcome::next) f.jump(f.last);
+      return result;
+    }
     error = PyRef(PyObject_CallNoArgs(what.get()));
     if (!error) return Outcome::raised;
   }

@@ -77,21 +77,65 @@ std::string kinds(PyObject* a, PyObject* b) {
   return std::string(Py_TYPE(a)->tp_name) + " and " + Py_TYPE(b)->tp_name;
 }
 
-// The name of the method of `a`'s class, if it is a function of Python, that computes a binary operator.
-const char* const kMethods[] = {"__add__", "__and__",     "__floordiv__", "__lshift__", "__matmul__",
-                                "__mul__", "__mod__",     "__or__",       "__pow__",    "__rshift__",
-                                "__sub__", "__truediv__", "__xor__"};
-const char* const kComparisons[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
+// The names of the methods of binary operators, without underscores, and their signs, in the order of NB_ADD and following.
+struct OperatorName {
+  const char *method, *sign;
+};
+const OperatorName kOperators[] = {{"add", "+"},    {"and", "&"},     {"floordiv", "//"}, {"lshift", "<<"},
+                                   {"matmul", "@"}, {"mul", "*"},     {"mod", "%"},       {"or", "|"},
+                                   {"pow", "**"},   {"rshift", ">>"}, {"sub", "-"},       {"truediv", "/"},
+                                   {"xor", "^"}};
+const OperatorName kComparisons[] = {{"lt", "<"},  {"le", "<="}, {"eq", "=="},
+                                     {"ne", "!="}, {"gt", ">"},  {"ge", ">="}};
 
-// A function of Python that the class of `a` has for an operator, where that of b has no say.
-PyObject* own_method(Interpreter& in, PyObject* a, PyObject* b, const char* name) {
-  if (!PyType_HasFeature(Py_TYPE(a), Py_TPFLAGS_HEAPTYPE) || is_tensor(a) || is_tensor(b)) return nullptr;
-  if (Py_TYPE(b) != Py_TYPE(a) && PyType_HasFeature(Py_TYPE(b), Py_TPFLAGS_HEAPTYPE)) return nullptr;
-  PyRef key = checked(PyUnicode_InternFromString(name));
-  PyObject* f = _PyType_Lookup(Py_TYPE(a), key.get());
-  if (!f || !PyFunction_Check(f)) return nullptr;
-  in.recorder->member(a, key.get(), f);
-  return f;
+// An operator whose operands are instances of classes of Python: their methods decide.
+bool is_decided_by_python(PyObject* a, PyObject* b) {
+  if (is_tensor(a)) return false;
+  return is_tensor(b) ? is_python_instance(a) : is_python_instance(a) || is_python_instance(b);
+}
+PyRef special_name(const char* prefix, const char* name) {
+  return checked(PyUnicode_FromFormat("__%s%s__", prefix, name));
+}
+Outcome operate_in_python(Interpreter& in, Frame& f, PyObject* a, PyObject* b, int kind) {
+  bool in_place = kind >= NB_INPLACE_ADD;
+  auto& o = kOperators[in_place ? kind - NB_INPLACE_ADD : kind];
+  PyRef name = special_name("", o.method), reflected = special_name("r", o.method),
+        own = in_place ? special_name("i", o.method) : PyRef::share(Py_None),
+        sign = checked(PyUnicode_FromFormat(in_place ? "%s=" : "%s", o.sign));
+  return call_polyfill(in, f, "operate_", {a, b, name.get(), reflected.get(), own.get(), sign.get()}, 2);
+}
+Outcome compare_in_python(Interpreter& in, Frame& f, PyObject* a, PyObject* b, int kind) {
+  static constexpr int reflections[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+  auto& o = kComparisons[kind];
+  PyRef name = special_name("", o.method),
+        reflected = special_name("", kComparisons[reflections[kind]].method),
+        sign = checked(PyUnicode_FromString(o.sign));
+  return call_polyfill(in, f, "compare_", {a, b, name.get(), reflected.get(), sign.get()}, 2);
+}
+
+}  // namespace
+
+namespace {
+
+// `a += b` for a list, dict or set from outside: a call of the method that does the same, which leaves a.
+Outcome extend_outside(Interpreter& in, Frame& f, int kind) {
+  PyRef a = f.top(2), b = f.top();
+  const char* name = PyList_Check(a.get()) && kind == NB_INPLACE_ADD          ? "extend"
+                     : !PyList_Check(a.get()) && kind == NB_INPLACE_OR        ? "update"
+                     : PyAnySet_Check(a.get()) && kind == NB_INPLACE_SUBTRACT ? "difference_update"
+                     : PyAnySet_Check(a.get()) && kind == NB_INPLACE_AND      ? "intersection_update"
+                                                                              : nullptr;
+  bool same_kind = PyList_Check(a.get()) || PyAnySet_Check(a.get()) == PyAnySet_Check(b.get());
+  if (!name || !same_kind || PyIter_Check(b.get()))
+    return in.breaks("an operator that writes to a container from outside", "call its method");
+  in.recorder->before_write(a.get());
+  in.recorder->contents(b.get());
+  PyRef key = checked(PyUnicode_InternFromString(name)), now = snapshot(b.get()),
+        args = checked(PyTuple_Pack(1, now.get()));
+  PyRef done(PyObject_CallMethodOneArg(a.get(), key.get(), b.get()));
+  if (!done) return Outcome::raised;
+  in.recorder->write(Write::Kind::call, a.get(), key.get(), args.get());
+  return in.give(f, 2, a.detach());
 }
 
 }  // namespace
@@ -265,11 +309,20 @@ Outcome do_swap(Interpreter&, Frame& f, const MicroOp& op) {
 Outcome do_unary(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* a = f.top().get();
   if (op.arg == '!') {
+    if (has_python_truth(in, a)) return replace_by_truth(in, f);
     int t = in.truth(a);
     if (t < 0) return t == -1 ? Outcome::raised : Outcome::breaks;
     return in.give(f, 1, Py_NewRef(t ? Py_False : Py_True));
   }
   if (in.recorder && is_plain(Py_TYPE(a))) return in.give_recorded(f, 1, unary_of(op.arg, a), "operator");
+  if (in.recorder && is_python_instance(a)) {
+    const char* name = op.arg == '+' ? "__pos__" : op.arg == '-' ? "__neg__" : "__invert__";
+    if (PyObject* method = python_method(a, name)) {
+      PyRef key = checked(PyUnicode_InternFromString(name));
+      in.recorder->member(a, key.get(), method);
+      return call(in, f, {method, {a}, 1, nullptr, 1});
+    }
+  }
   if (in.recorder && !is_atom(a)) return in.breaks(std::string("an operator of a ") + Py_TYPE(a)->tp_name);
   return in.give(f, 1, unary_of(op.arg, a));
 }
@@ -324,14 +377,13 @@ Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
   }
   bool containers = (is_container(a) || is_atom(a)) && (is_container(b) || is_atom(b));
   if (containers) {
-    if (in_place && in.recorder->is_outside(a) && !PyTuple_Check(a))
-      return in.breaks("an operator that writes to a container from outside", "call its method");
+    if (in_place && in.recorder->is_outside(a) && !PyTuple_Check(a) && !PyFrozenSet_Check(a))
+      return extend_outside(in, f, op.arg);
     in.recorder->contents(a);
     in.recorder->contents(b);
     return in.give(f, 2, binary_of(op.arg, a, b));
   }
-  PyObject* method = in_place ? nullptr : own_method(in, a, b, kMethods[op.arg]);
-  if (method) return call(in, f, {method, {a, b}, 2, nullptr, 2});
+  if (is_decided_by_python(a, b)) return operate_in_python(in, f, a, b, op.arg);
   return in.breaks("an operator of " + kinds(a, b));
 }
 
@@ -354,8 +406,7 @@ Outcome do_compare(Interpreter& in, Frame& f, const MicroOp& op) {
     in.recorder->identity(b);
     return in.give(f, 2, compared());
   }
-  if (PyObject* method = own_method(in, a, b, kComparisons[op.arg]))
-    return call(in, f, {method, {a, b}, 2, nullptr, 2});
+  if (is_decided_by_python(a, b)) return compare_in_python(in, f, a, b, op.arg);
   return in.breaks("a comparison of " + kinds(a, b));
 }
 
@@ -419,7 +470,7 @@ Outcome do_store_attr(Interpreter& in, Frame& f, const MicroOp& op) {
 }
 Outcome do_delete_attr(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* o = f.top().get();
-  if (in.recorder && in.recorder->is_outside(o)) return in.breaks("`del` of an attribute from outside");
+  if (in.recorder) return delete_attribute(in, f, o, op.object);
   if (PyObject_SetAttr(o, op.object, nullptr) < 0) return Outcome::raised;
   f.drop(1);
   return Outcome::next;

@@ -1,5 +1,6 @@
 // How calls of C functions and functions of this package are treated: rules of python/facula/_dynamo/policy.py.
 #include <cstring>
+#include <string>
 #include <unordered_map>
 
 #include "../types.h"
@@ -15,6 +16,10 @@ struct OwnedRule {
 };
 std::unordered_map<PyObject*, OwnedRule>& rules() {
   static auto* all = new std::unordered_map<PyObject*, OwnedRule>;
+  return *all;
+}
+std::unordered_map<PyObject*, Rule>& user_rules() {  // the objects live in rules()
+  static auto* all = new std::unordered_map<PyObject*, Rule>;
   return *all;
 }
 PyObject* classify = nullptr;
@@ -56,12 +61,49 @@ Rule rule_of(PyObject* callable) {
   return {it->second.policy, it->second.detail.get()};
 }
 
+const Rule* user_rule(PyObject* callable) {
+  if (user_rules().empty()) return nullptr;
+  auto it = user_rules().find(callable);
+  return it == user_rules().end() ? nullptr : &it->second;
+}
+void set_rule(PyObject* callable, Policy policy, PyObject* detail) {
+  user_rules()[callable] = {policy, detail};
+  rules()[callable] = {PyRef::share(callable), PyRef::share(detail), policy};
+}
+
+PyObject* polyfill(const char* name) {
+  static auto* functions = new std::unordered_map<std::string, PyObject*>;
+  auto& function = (*functions)[name];
+  if (!function) {
+    PyRef module = checked(PyImport_ImportModule("facula._dynamo.polyfills"));
+    function = checked(PyObject_GetAttrString(module.get(), name)).detach();
+  }
+  return function;
+}
+
+bool is_python_instance(PyObject* o) {
+  return PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) && !is_tensor(o) && !PyType_Check(o);
+}
+PyObject* python_method(PyObject* o, const char* name) {
+  if (!is_python_instance(o)) return nullptr;
+  PyRef key = checked(PyUnicode_InternFromString(name));
+  PyObject* f = _PyType_Lookup(Py_TYPE(o), key.get());
+  return f && PyFunction_Check(f) ? f : nullptr;
+}
+
 int effect_of_method(PyTypeObject* type, const char* name) {
   std::string word = " " + std::string(name) + " ";
+  if (!std::strcmp(type->tp_name, "collections.defaultdict")) type = &PyDict_Type;
   for (auto& e : kEffects) {
     if (e.type != type) continue;
     if (std::strstr(e.reads, word.c_str())) return 1;
     return std::strstr(e.writes, word.c_str()) ? 2 : 0;
+  }
+  if (!std::strcmp(type->tp_name, "collections.deque")) {
+    if (std::strstr(" index count copy __len__ __getitem__ ", word.c_str())) return 1;
+    const char* writes =
+        " append appendleft pop popleft extend extendleft insert remove clear reverse rotate ";
+    return std::strstr(writes, word.c_str()) ? 2 : 0;
   }
   bool immutable = type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type ||
                    type == &PyBytes_Type || type == &PyBool_Type || type == &PyRange_Type ||
@@ -73,6 +115,9 @@ bool is_container(PyObject* o) {
   return PyList_CheckExact(o) || PyTuple_CheckExact(o) || is_dict(o) || PyAnySet_CheckExact(o);
 }
 
+bool is_default_dict(PyObject* o) { return !std::strcmp(Py_TYPE(o)->tp_name, "collections.defaultdict"); }
+bool is_dict(PyObject* o) { return PyDict_CheckExact(o) || PyODict_CheckExact(o) || is_default_dict(o); }
+bool is_deque(PyObject* o) { return !std::strcmp(Py_TYPE(o)->tp_name, "collections.deque"); }
 bool is_dict_view(PyObject* o) { return PyDictViewSet_Check(o) || PyObject_TypeCheck(o, &PyDictValues_Type); }
 
 bool is_data(PyObject* o, bool tensors, int depth) {

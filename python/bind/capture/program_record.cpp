@@ -2,6 +2,7 @@
 #include <cctype>
 #include <unordered_set>
 
+#include "../graph.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "segment.h"
@@ -66,6 +67,51 @@ void give_sources(run::OpenTrace& trace, Recorder& r, RecordedProgram& program) 
   }
 }
 
+// Runs the program of a segment by a function of Python, which takes its inputs and captured tensors.
+run::Segment::Runner runner_of(PyRef function, std::shared_ptr<run::Traced> traced) {
+  std::shared_ptr<PyRef> held(new PyRef(std::move(function)), [](PyRef* p) {
+    WithGil gil;
+    delete p;
+  });
+  return [held, captured = traced->captured()](std::span<const Tensor> inputs) {
+    WithGil gil;
+    std::vector<Tensor> all(inputs.begin(), inputs.end());
+    all.insert(all.end(), captured.begin(), captured.end());
+    PyRef args = checked(wrap_list(all));
+    PyRef results = checked(PyObject_CallObject(held->get(), args.get()));
+    std::vector<Tensor> tensors;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(results.get()); ++k) {
+      PyObject* o = PyTuple_GET_ITEM(results.get(), k);
+      tensors.push_back(o == Py_None ? Tensor() : tensor_of(o));
+    }
+    return tensors;
+  };
+}
+
+run::OpenTrace::Backend backend_of(PyObject* make, const Recorder& r, const RecordedProgram& program) {
+  return [make, &r, &program](const std::shared_ptr<run::Segment>& s, std::span<const Tensor> inputs) {
+    // A program that computes gradients fills gradient slots, which a graph does not contain.
+    auto& capture = s->program().capture();
+    if (capture.differentiates || !capture.slots.empty() || capture.graph.nodes.empty())
+      return run::Segment::Runner();
+    std::shared_ptr<run::Traced> traced(s, &s->program());
+    PyRef native = checked(wrap_program(Program(traced))), names = checked(PyList_New(0));
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      SourceId id = k < program.inputs.size() ? program.inputs[k] : kNoSource;
+      std::string path = id >= 0 ? r.list.path(id, r.root_names) : "tensor_" + std::to_string(k);
+      checked(PyList_Append(names.get(), checked(unicode(path)).get()));
+    }
+    std::vector<Tensor> all(inputs.begin(), inputs.end());
+    for (auto& t : traced->captured()) {
+      all.push_back(t);
+      checked(PyList_Append(names.get(), checked(unicode("captured")).get()));
+    }
+    PyRef list = checked(wrap_list(all));
+    PyRef function(PyObject_CallFunctionObjArgs(make, native.get(), names.get(), list.get(), nullptr));
+    return runner_of(checked(function.detach()), std::move(traced));
+  };
+}
+
 }  // namespace
 
 std::vector<Tensor> RecordedProgram::run(std::span<const Tensor> tensors) const {
@@ -74,7 +120,8 @@ std::vector<Tensor> RecordedProgram::run(std::span<const Tensor> tensors) const 
 }
 
 std::optional<RecordedProgram> record(const std::function<void()>& body, Recorder& r,
-                                      std::vector<PyObject*>& results, const std::string& called) {
+                                      std::vector<PyObject*>& results, const std::string& called,
+                                      PyObject* backend) {
   run::OpenTrace trace(operator_name(called));
   trace.refuse_hooks();
   run::OpenTrace::Active on(trace);
@@ -87,6 +134,7 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, Recorde
   give_sources(trace, r, program);
   std::vector<Tensor> tensors;
   for (auto* o : results) tensors.push_back(tensor_of(o));
+  if (backend) trace.compile_by(backend_of(backend, r, program));
   program.segment = trace.close(tensors);
   program.writes = program.segment->writes();
   return program;

@@ -273,12 +273,14 @@ void Recorder::gradient(PyObject* leaf, PyObject* value) {
 PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   Scalar number;
-  bool is_number = value && (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) && to_scalar(value, number);
+  bool is_number =
+      value && (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) && to_scalar(value, number);
   runtime_check(is_number, "compile") << "an operand is no number of Python";
   Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
   for (auto& [id, handle] : operands_) {
     auto& other = list.sources[size_t(id)];
-    if (other.kind == s.kind && other.base == s.base && other.key.get() == key) return Py_NewRef(handle.get());
+    if (other.kind == s.kind && other.base == s.base && other.key.get() == key)
+      return Py_NewRef(handle.get());
   }
   SourceId id = SourceId(list.sources.size());
   list.sources.push_back(std::move(s));

@@ -24,7 +24,7 @@ class Recorder {
   // Handles that are the gradients of outside tensors at the end of the segment, with these.
   std::unordered_map<PyObject*, PyObject*> gradients;
   std::string failure;  // if not empty: the segment cannot be used, and its calls must not run
-  int line = 0;                // of the instruction that runs
+  int line = 0;         // of the instruction that runs
   // The line of the instruction that runs, and of the calls that it records.
   void at_line(PyObject* file, int number);
 
@@ -106,9 +106,9 @@ class Recorder {
   std::unordered_map<PyObject*, SourceId> outside_;
   std::vector<PyRef> alive_;
   using SourceKey = std::tuple<int, SourceId, PyObject*, Py_ssize_t>;
-  std::set<SourceKey> read_;              // sources that exist
-  std::map<SourceKey, PyRef> numbers_;    // the objects that stand for numbers that may change
-  std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;    // guards that exist
+  std::set<SourceKey> read_;            // sources that exist
+  std::map<SourceKey, PyRef> numbers_;  // the objects that stand for numbers that may change
+  std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;  // guards that exist
   std::set<std::pair<PyObject*, PyObject*>> written_;
   std::unordered_map<SourceId, size_t> members_;   // the guard of a class
   std::unordered_map<PyObject*, PyRef> appended_;  // what lists contained before the first append

@@ -194,7 +194,7 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     in.has_effects = !r.writes.empty();
     if (c.stop == Interpreter::Stop::raised) raised.take();
   };
-  segment.program = record(body, r, results, name);
+  segment.program = record(body, r, results, name, in.backend);
   for (size_t k = 0; k < results.size(); ++k) numbers[results[k]] = int(k);
 }
 
@@ -204,12 +204,13 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name,
                               const std::set<std::string>& changing) {
   Recorder r;
   r.changing = changing.empty() ? nullptr : &changing;
-  if (r.changing) r.root_names = names_of_roots(in.frames);
+  if (r.changing || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
   begin(in, r);
   CaptureResult c{Interpreter::Stop::raised, nullptr, ""};
   Exception raised;
+  size_t closed = closed_generators();
   std::unordered_map<PyObject*, int> numbers;
   interpret(in, r, *segment, name, c, raised, numbers);
   if (raised.raise()) {
@@ -226,6 +227,8 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name,
   PyRef handled(PyErr_GetHandledException());
   if (!segment->returns && handled && handled.get() != Py_None)
     b.t.reason = "it stops inside of an exception handler";
+  if (closed_generators() != closed)
+    b.t.reason = "it destroys a generator that waits inside of `try` or `with`";
   segment->modes_after = modes_now();
   segment->report = in.report;
   c.reason = b.t.reason;
@@ -283,7 +286,8 @@ void repeat(const Segment::Repeat& w, const std::vector<PyRef>& values) {
   PyObject *target = at(w.target), *key = at(w.key), *value = at(w.value);
   switch (w.kind) {
     case Write::Kind::set_attribute:
-      checked(PyObject_GenericSetAttr(target, key, value));
+      if (PyType_Check(target)) checked(PyObject_SetAttr(target, key, value));
+      else checked(PyObject_GenericSetAttr(target, key, value));
       if (is_tensor(target)) track(target);
       break;
     case Write::Kind::delete_attribute: checked(PyObject_GenericSetAttr(target, key, nullptr)); break;
@@ -321,9 +325,9 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     std::vector<Tensor> tensors;
     try {
       tensors = s.program->run(inputs);
-    } catch (const Error& e) { throw ProgramFailed{e.what()}; } catch (...) {
-      throw ProgramFailed{"an error"};
-    }
+    } catch (const PythonError&) { throw; } catch (const Error& e) {
+      throw ProgramFailed{e.what()};
+    } catch (...) { throw ProgramFailed{"an error"}; }
     auto& made = s.values.instructions;
     bool is_only_result = s.returns && s.writes.empty() && made.size() == 1 && made[0].kind == Kind::result;
     if (is_only_result && s.modes_after == s.modes) return checked(wrap(tensors[size_t(made[0].number)]));

@@ -18,8 +18,8 @@ namespace facula::bind::capture {
 // The recorded operators as a program of the tensors that they read.
 struct RecordedProgram {
   std::shared_ptr<run::Segment> segment;
-  std::vector<SourceId> inputs;      // by input, a tensor or a number; below 0: -1 - the number of a fresh tensor
-  std::vector<Tensor> fresh;         // tensors that the recorded function has made without an operator
+  std::vector<SourceId> inputs;  // by input, a tensor or a number; below 0: -1 - the number of a fresh tensor
+  std::vector<Tensor> fresh;     // tensors that the recorded function has made without an operator
   std::vector<Tensor> fresh_before;  // what they contained before the program ran
   std::vector<bool> writes;          // by input
   std::vector<Tensor> run(std::span<const Tensor> inputs) const;
@@ -28,8 +28,11 @@ struct RecordedProgram {
 };
 // Runs `body` under an open trace; handles that somebody still refers to become real tensors, in `results` in the order of
 // the program's results. Nothing if no operator was called. Errors of the trace or of the program pass through.
+//
+// `backend`, if not null, is called with each program, the paths of its inputs, and these; it returns a function that runs it.
 std::optional<RecordedProgram> record(const std::function<void()>& body, Recorder& r,
-                                      std::vector<PyObject*>& results, const std::string& name);
+                                      std::vector<PyObject*>& results, const std::string& name,
+                                      PyObject* backend = nullptr);
 
 // ---- templates (template.cpp)
 
@@ -164,6 +167,7 @@ struct CaptureResult {
   std::string reason;                // why
 };
 // Interprets from the state of `in` until its frames are left or a break. `changing`: paths of numbers that have changed.
-CaptureResult capture_segment(Interpreter& in, const std::string& name, const std::set<std::string>& changing);
+CaptureResult capture_segment(Interpreter& in, const std::string& name,
+                              const std::set<std::string>& changing);
 
 }  // namespace facula::bind::capture

@@ -102,8 +102,8 @@ bool Stamps::anchor(size_t k) {
     case Source::Kind::dict_item:
       if (!is_anchored(s.base) || !PyDict_Check(last_[size_t(s.base)])) return false;
       if (is_namespace(last_[size_t(s.base)]))
-        return anchor_place(
-            {Step::Kind::global, value, 0, nullptr, last_[size_t(s.base)], 0, s.key.get()}, value);
+        return anchor_place({Step::Kind::global, value, 0, nullptr, last_[size_t(s.base)], 0, s.key.get()},
+                            value);
       stamp_dict(last_[size_t(s.base)]);
       break;
     case Source::Kind::item:
@@ -119,8 +119,8 @@ bool Stamps::cover_hooks(PyObject* module) {
   PyObject** at = instance_dict_of(module);
   if (!at || !*at || !PyDict_CheckExact(*at)) return false;
   stamp_dict_of(module);
-  for (PyObject* name : {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks,
-                         names::_backward_pre_hooks})
+  for (PyObject* name :
+       {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks, names::_backward_pre_hooks})
     if (PyObject* hooks = own_item(*at, name)) {
       if (!PyDict_Check(hooks)) return false;
       stamp_dict(hooks);
@@ -150,8 +150,8 @@ bool Stamps::cover(Guard& g) {
     case Guard::Kind::different: return is_anchored(SourceId(g.number));
     case Guard::Kind::members: return cover_class(g, o);
     case Guard::Kind::tensor:
-      facts_.push_back({o, reinterpret_cast<PyTypeObject*>(g.expected.get()),
-                        &list_->tensors[size_t(g.number)]});
+      facts_.push_back(
+          {o, reinterpret_cast<PyTypeObject*>(g.expected.get()), &list_->tensors[size_t(g.number)]});
       return true;
     case Guard::Kind::keys:
       if (!PyDict_Check(o)) return false;

@@ -97,7 +97,8 @@ int TemplateBuilder::value(PyObject* o) {
     return nodes_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
   }
   if (++depth_ > 500) return fail(o);
-  int out = is_container(o) && !PyODict_CheckExact(o) ? container(o) : other(o);
+  bool plain = is_container(o) && (!PyDict_Check(o) || PyDict_CheckExact(o));
+  int out = plain ? container(o) : other(o);
   --depth_;
   return out;
 }
@@ -178,16 +179,18 @@ int TemplateBuilder::function(PyObject* o) {
 
 int TemplateBuilder::instance(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
-  // Instances of classes of Python whose only state is their dict.
+  // Instances of classes of Python whose only state is their attributes, and the items of a dict.
   bool plain = t->tp_base && t->tp_dictoffset != 0 && t->tp_itemsize == 0;
+  bool is_mapping = PyDict_Check(o) && (t->tp_new == PyDict_Type.tp_new || t->tp_new == PyODict_Type.tp_new);
   for (PyTypeObject* b = t; plain && b; b = b->tp_base) {
-    if (b == &PyBaseObject_Type) break;
+    if (b == &PyBaseObject_Type || (is_mapping && (b == &PyDict_Type || b == &PyODict_Type))) break;
     plain = PyType_HasFeature(b, Py_TPFLAGS_HEAPTYPE) &&
             !(PyDict_GetItemString(b->tp_dict, "__slots__") && b->tp_basicsize != b->tp_base->tp_basicsize);
-    if (b->tp_new != t->tp_new && b->tp_new != PyBaseObject_Type.tp_new) plain = plain && is_module(o);
+    if (b->tp_new != t->tp_new && b->tp_new != PyBaseObject_Type.tp_new)
+      plain = plain && (is_module(o) || is_mapping);
   }
   PyObject** dict = _PyObject_GetDictPtr(o);
-  bool object_allocates = t->tp_new == PyBaseObject_Type.tp_new || is_module(o);
+  bool object_allocates = t->tp_new == PyBaseObject_Type.tp_new || is_module(o) || is_mapping;
   if (!plain || !object_allocates || !dict) return fail(o);
   int out = nodes_[o] = add({Kind::instance, -1, PyRef::share(reinterpret_cast<PyObject*>(t))});
   std::vector<int> all;
@@ -197,6 +200,18 @@ int TemplateBuilder::instance(PyObject* o) {
   while (held && PyDict_Next(held.get(), &at, &key, &item)) {
     all.push_back(value(key));
     all.push_back(value(item));
+  }
+  if (is_mapping) {
+    auto* base = reinterpret_cast<PyObject*>(PyODict_Check(o) ? &PyODict_Type : &PyDict_Type);
+    PyRef view = checked(PyObject_CallMethod(base, "items", "O", o)),
+          items = checked(PySequence_List(view.get()));
+    std::vector<int> pairs;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(items.get()); ++k) {
+      PyObject* pair = PyList_GET_ITEM(items.get(), k);
+      pairs.push_back(value(PyTuple_GET_ITEM(pair, 0)));
+      pairs.push_back(value(PyTuple_GET_ITEM(pair, 1)));
+    }
+    fill(Kind::fill_dict, out, std::move(pairs));
   }
   return fill(Kind::fill_instance, out, std::move(all));
 }
@@ -301,7 +316,8 @@ struct Maker {
       case Kind::fill_cell: checked(PyCell_Set(o, borrowed(i.operands[0]))); break;
       case Kind::fill_dict:
         for (size_t k = 0; k < i.operands.size(); k += 2)
-          checked(PyDict_SetItem(o, borrowed(i.operands[k]), borrowed(i.operands[k + 1])));
+          checked(PyODict_Check(o) ? PyODict_SetItem(o, borrowed(i.operands[k]), borrowed(i.operands[k + 1]))
+                                   : PyDict_SetItem(o, borrowed(i.operands[k]), borrowed(i.operands[k + 1])));
         break;
       default: {
         PyRef dict = checked(PyObject_GenericGetDict(o, nullptr));

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import compiler as eval_frame  # noqa: F401
 from . import config as config
 from . import utils as utils
 from ..compiler import OptimizedModule as OptimizedModule
+from ..compiler import allow_in_graph as allow_in_graph
+from ..compiler import assume_constant_result as assume_constant_result
 from ..compiler import compile as compile
 from ..compiler import disable as disable
+from ..compiler import disallow_in_graph as disallow_in_graph
 from ..compiler import is_compiling as is_compiling
 from ..compiler import reset as reset
-
-
-def allow_in_graph(fn: Any) -> Any:
-    return fn
-
-
-def assume_constant_result(fn: Any) -> Any:
-    """The function itself: what it returns is computed at each call."""
-    return fn
 
 
 def graph_break(msg: str = "") -> None:
@@ -51,39 +45,16 @@ from ..compiler import list_backends as list_backends  # noqa: E402
 from ..compiler import register_backend as register_backend  # noqa: E402
 
 
-class ExplainOutput(NamedTuple):
-    """The graphs that a call passes to a backend."""
-
-    graphs: list[Any]
-    graph_count: int
-    graph_break_count: int
-    op_count: int
-
-    def __str__(self) -> str:
-        return (
-            f"Graph Count: {self.graph_count}\nGraph Break Count: {self.graph_break_count}\n"
-            f"Op Count: {self.op_count}"
-        )
-
-
 def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
-    """Returns a function that calls ``f`` and reports the graphs that a backend of ``compile`` receives.
+    """Returns a function that calls ``f`` and gives an account of what is captured: see
+    :func:`facula.compiler.explain`.
 
-    >>> print(facula._dynamo.explain(lambda x: x + 1 if x.sum() > 0 else x)(facula.ones(2)))
-    Graph Count: 2
-    Graph Break Count: 1
-    Op Count: 3
+    >>> facula._dynamo.explain(lambda x: x + 1 if x.sum() > 0 else x)(facula.ones(2)).graph_count
+    2
     """
+    from ..compiler import explain
 
-    def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
-        graphs: list[Any] = []
-
-        def backend(module: Any, inputs: Any) -> Any:
-            graphs.append(module)
-            return module.forward
-
-        compile(f, backend=backend)(*args, **kwargs)
-        calls = [n for g in graphs for n in g.graph.nodes if n.op.startswith("call_")]
-        return ExplainOutput(graphs, len(graphs), max(len(graphs) - 1, 0), len(calls))
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        return explain(f, *args, **kwargs)
 
     return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained

@@ -7,10 +7,13 @@ each function.
 
 from __future__ import annotations
 
+import collections
 import functools
+import inspect
 import itertools
 import math
 import operator
+import sys
 import types
 from typing import Any
 
@@ -18,7 +21,19 @@ from .. import _C
 from . import polyfills
 
 # The values of C++'s `Policy` (python/bind/capture/interpreter.h).
-UNKNOWN, RECORDED, STRUCTURAL, VALUES, MODE, BREAKS, REPLACED, CONSTANT, INLINED, OBSERVED = range(10)
+(
+    UNKNOWN,
+    RECORDED,
+    STRUCTURAL,
+    VALUES,
+    MODE,
+    BREAKS,
+    REPLACED,
+    CONSTANT,
+    INLINED,
+    OBSERVED,
+    FOLDED,
+) = range(11)
 
 # Modules whose functions compute on tensors alone: they are called while operators are recorded.
 _OPERATOR_MODULES = frozenset(
@@ -47,7 +62,20 @@ _CHANGES = frozenset(
     """.split()
 )
 
-_STRUCTURAL = [len, getattr, hasattr, setattr, next, iter, isinstance, issubclass, callable]
+_STRUCTURAL = [
+    len,
+    getattr,
+    hasattr,
+    setattr,
+    next,
+    iter,
+    isinstance,
+    issubclass,
+    callable,
+    id,
+    globals,
+]
+_FOLDED = [inspect.signature, inspect.getfullargspec, inspect.isfunction, inspect.isclass, inspect.ismethod]
 _VALUES: dict[Any, Any] = {
     any: polyfills.any_,
     all: polyfills.all_,
@@ -76,6 +104,9 @@ _TYPES: dict[Any, Any] = {
     zip: polyfills.zip_,
     enumerate: polyfills.enumerate_,
     reversed: polyfills.reversed_,
+    collections.OrderedDict: polyfills.ordered_dict_,
+    collections.deque: polyfills.deque_,
+    collections.defaultdict: polyfills.defaultdict_,
 }
 _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
@@ -101,6 +132,8 @@ def _table() -> dict[int, tuple[int, Any]]:
         rules[id(t)] = (VALUES, None)
     for t, replacement in ((map, polyfills.map_), (filter, polyfills.filter_)):
         rules[id(t)] = (REPLACED, replacement)
+    for f in _FOLDED:
+        rules[id(f)] = (FOLDED, None)
     rules[id(functools.reduce)] = (REPLACED, polyfills.reduce_)
     rules[id(print)] = (BREAKS, "a call of print")
     for module in (math, operator):
@@ -116,6 +149,7 @@ def _table() -> dict[int, tuple[int, Any]]:
     for name in ("__enter__", "__exit__", "__init__"):
         if name in vars(_C.GradMode):
             rules[id(vars(_C.GradMode)[name])] = (MODE, None)
+    rules[id(sys.exc_info)] = (MODE, None)
     rules[id(_C.is_tracing)] = (CONSTANT, False)
     for f in (compiler.is_compiling, compiler.is_dynamo_compiling):
         rules[id(f)] = (CONSTANT, True)

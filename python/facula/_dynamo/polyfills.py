@@ -4,6 +4,8 @@ Python or would walk over a generator.
 
 from __future__ import annotations
 
+import collections
+import types
 from typing import Any
 
 _missing: Any = object()
@@ -196,3 +198,207 @@ def operator_neg(a: Any) -> Any:
 
 def operator_getitem(a: Any, b: Any) -> Any:
     return a[b]
+
+
+# Python's rules for operators, truth, iteration and patterns, where methods of classes decide.
+
+
+def operate_(a: Any, b: Any, name: str, reflected: str, in_place: str | None, sign: str) -> Any:
+    """Returns ``a + b``, or ``a += b`` if there is a name ``in_place``."""
+    left, right = type(a), type(b)
+    if in_place is not None and hasattr(left, in_place):
+        value = getattr(left, in_place)(a, b)
+        if value is not NotImplemented:
+            return value
+    is_open = right is not left and hasattr(right, reflected)
+    if is_open and (issubclass(right, left) or not hasattr(left, name)):
+        value = getattr(right, reflected)(b, a)
+        if value is not NotImplemented:
+            return value
+        is_open = False
+    if hasattr(left, name):
+        value = getattr(left, name)(a, b)
+        if value is not NotImplemented:
+            return value
+    if is_open:
+        value = getattr(right, reflected)(b, a)
+        if value is not NotImplemented:
+            return value
+    if sign == "**":
+        sign = "** or pow()"
+    raise TypeError(f"unsupported operand type(s) for {sign}: '{left.__name__}' and '{right.__name__}'")
+
+
+def _compared(kind: type, a: Any, b: Any, name: str) -> Any:
+    if name == "__ne__" and kind.__ne__ is object.__ne__:
+        value = kind.__eq__(a, b)
+        return value if value is NotImplemented else not value
+    return getattr(kind, name)(a, b)
+
+
+def compare_(a: Any, b: Any, name: str, reflected: str, sign: str) -> Any:
+    left, right = type(a), type(b)
+    is_first = right is not left and issubclass(right, left)
+    if is_first:
+        value = _compared(right, b, a, reflected)
+        if value is not NotImplemented:
+            return value
+    value = _compared(left, a, b, name)
+    if value is not NotImplemented:
+        return value
+    if not is_first:
+        value = _compared(right, b, a, reflected)
+        if value is not NotImplemented:
+            return value
+    if name == "__eq__":
+        return a is b
+    if name == "__ne__":
+        return a is not b
+    raise TypeError(f"'{sign}' not supported between instances of '{left.__name__}' and '{right.__name__}'")
+
+
+def bool_(o: Any) -> bool:
+    kind = type(o)
+    if not hasattr(kind, "__bool__"):
+        return len(o) != 0
+    value = kind.__bool__(o)
+    if value is True or value is False:
+        return value
+    raise TypeError(f"__bool__ should return bool, returned {type(value).__name__}")
+
+
+def getattr_(o: Any, name: str, default: Any) -> Any:
+    try:
+        return getattr(o, name)
+    except AttributeError:
+        return default
+
+
+def hasattr_(o: Any, name: str) -> bool:
+    try:
+        getattr(o, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def next_(iterator: Any, default: Any) -> Any:
+    try:
+        return next(iterator)
+    except StopIteration:
+        return default
+
+
+def advance_(iterator: Any) -> Any:
+    kind = type(iterator)
+    while True:
+        try:
+            value = kind.__next__(iterator)
+        except StopIteration:
+            return
+        yield value
+
+
+def items_(sequence: Any) -> Any:
+    kind, k = type(sequence), 0
+    while True:
+        try:
+            value = kind.__getitem__(sequence, k)
+        except IndexError:
+            return
+        yield value
+        k += 1
+
+
+def iter_(o: Any) -> Any:
+    """Returns an iterator for a loop, which nobody else sees."""
+    kind = type(o)
+    if not hasattr(kind, "__iter__"):
+        return items_(o)
+    iterator = kind.__iter__(o)
+    return advance_(iterator) if isinstance(type(iterator).__next__, types.FunctionType) else iterator
+
+
+def close_(generator: Any) -> None:
+    try:
+        generator.throw(GeneratorExit())
+    except (GeneratorExit, StopIteration):
+        return
+    raise RuntimeError("generator ignored GeneratorExit")
+
+
+def construct_(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    o = cls.__new__(cls, *args, **kwargs)
+    if isinstance(o, cls):
+        type(o).__init__(o, *args, **kwargs)
+    return o
+
+
+_MATCHES_ITSELF = 1 << 22  # a flag of classes: a pattern with one position matches the object itself
+
+
+def match_class_(subject: Any, cls: Any, count: int, names: tuple) -> tuple | None:
+    """Returns the attributes that the pattern ``cls(...)`` with ``count`` positions and these names takes."""
+    if not isinstance(subject, cls):
+        return None
+    if count == 1 and not hasattr(cls, "__match_args__") and cls.__flags__ & _MATCHES_ITSELF:
+        values = [subject]
+    else:
+        values = []
+        positions = getattr(cls, "__match_args__", ())
+        if count > len(positions):
+            plural = "" if len(positions) == 1 else "s"
+            raise TypeError(
+                f"{cls.__name__}() accepts {len(positions)} positional sub-pattern{plural} ({count} given)"
+            )
+        names = (*positions[:count], *names)
+    for name in names:
+        try:
+            values.append(getattr(subject, name))
+        except AttributeError:
+            return None
+    return (*values,)
+
+
+def match_keys_(subject: Any, keys: tuple) -> tuple | None:
+    values = []
+    for key in keys:
+        value = subject.get(key, _missing)
+        if value is _missing:
+            return None
+        values.append(value)
+    return (*values,)
+
+
+def ordered_dict_(*args: Any, **kwargs: Any) -> Any:
+    mapping: Any = collections.OrderedDict()
+    for key, value in dict_(*args, **kwargs).items():
+        mapping[key] = value
+    return mapping
+
+
+def new_tuple_(cls: Any, iterable: Any) -> Any:
+    return tuple.__new__(cls, tuple_(iterable))
+
+
+def deque_(iterable: Any = (), maxlen: Any = None) -> Any:
+    items: Any = collections.deque((), maxlen)
+    for x in iterable:
+        items.append(x)
+    return items
+
+
+def default_item_(mapping: Any, key: Any) -> Any:
+    factory = mapping.default_factory
+    if factory is None:
+        raise KeyError(key)
+    value = factory()
+    mapping[key] = value
+    return value
+
+
+def defaultdict_(factory: Any = None, *args: Any, **kwargs: Any) -> Any:
+    mapping: Any = collections.defaultdict(factory)
+    for key, value in dict_(*args, **kwargs).items():
+        mapping[key] = value
+    return mapping

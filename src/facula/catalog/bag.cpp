@@ -1,4 +1,5 @@
 // Bags of embeddings: reductions of the rows that each bag of indices picks.
+#include "facula/catalog/elements.h"
 #include "facula/catalog/vectors.h"
 #include "facula/catalog/widened.h"
 #include "facula/loop/monoid.h"
@@ -34,6 +35,18 @@ std::vector<int64_t> bounds(const Call& c, int64_t count) {
       << "include_last_offset: number of offset should be at least 1";
   if (!c.flag("include_last_offset")) at.push_back(count);
   return at;
+}
+
+// The bag of each index, where a trace cannot look at the offsets. Offsets that `bounds` refuses give bag -1, which the sum
+// over bags refuses.
+Tensor traced_owners(const Call& c, int64_t count) {
+  Tensor offsets = to(c.tensor("offsets"), DType::Int64);
+  SymInt n = offsets.size(0);
+  Tensor owners = sub(searchsorted(offsets, arange(Scalar(count)), false, true), Scalar(int64_t(1)));
+  Tensor is_sorted = all(ge(slice(offsets, 0, kOne, n), slice(offsets, 0, kZero, n - kOne)));
+  Tensor fits = all(le(offsets, Scalar(count)));
+  Tensor begins = all(eq(slice(offsets, 0, kZero, kOne), Scalar(int64_t(0))));
+  return where(logical_and(logical_and(is_sorted, fits), begins), owners, Scalar(int64_t(-1)));
 }
 
 int64_t mode_of(std::string_view mode, bool by_frequency, bool sparse) {
@@ -137,16 +150,23 @@ FACULA_FAMILY(bag) {
         int64_t mode = c.integer("mode").guard_int(), count = indices.size(0).guard_int();
         runtime_check(!scales.defined() || mode == sum_of, c.name())
             << "per_sample_weights is only supported for mode='sum'";
-        auto at = bounds(c, count);
-        std::vector<int64_t> owner(static_cast<size_t>(count),
-                                   int64_t(at.size()) - 1);  // the last takes what is over
+        std::vector<int64_t> at;
         int64_t longest = 1;
-        for (size_t k = 0; k + 1 < at.size(); ++k) {
-          longest = std::max(longest, at[k + 1] - at[k]);
-          std::fill(owner.begin() + at[k], owner.begin() + at[k + 1], int64_t(k));
+        SymInt bags = c.size("offsets", 0) - SymInt(int64_t(c.flag("include_last_offset")));
+        SymInt width = weight.size(1), pad = int64_t(-1);
+        Tensor bag, counted = full(Dims{count}, true, DType::Bool);
+        if (mode != max_of && count > 0 && !catalog::shows_elements(c.tensor("offsets"))) {
+          bag = traced_owners(c, count);
+        } else {
+          at = bounds(c, count);
+          std::vector<int64_t> owner(static_cast<size_t>(count),
+                                     int64_t(at.size()) - 1);  // the last takes what is over
+          for (size_t k = 0; k + 1 < at.size(); ++k) {
+            longest = std::max(longest, at[k + 1] - at[k]);
+            std::fill(owner.begin() + at[k], owner.begin() + at[k + 1], int64_t(k));
+          }
+          bag = vector_of(owner);
         }
-        SymInt bags = int64_t(at.size()) - 1, width = weight.size(1), pad = int64_t(-1);
-        Tensor bag = vector_of(owner), counted = full(Dims{count}, true, DType::Bool);
         if (c.has("padding_idx")) {
           pad = c.integer("padding_idx");
           runtime_check(pad >= -weight.size(0) && pad < weight.size(0), c.name())

@@ -110,7 +110,7 @@ std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<
 
 std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
   autograd::GradMode history(has_history_);
-  auto outputs = (*program_)(inputs);
+  auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs);
   auto results = views_of(inputs, outputs);
   for (size_t k = 0; k < ended_.size(); ++k)
     if (ended_[k] && !results[k].requires_grad())
@@ -285,7 +285,8 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
     segment->has_history_ = tracer.has_history();
     capture_->graph = recording_->finish(outputs);
     for (auto& t : results)
-      segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() && t.impl()->requires_grad);
+      segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&
+                                t.impl()->requires_grad);
   }
   slots = recording_->gradients().filled();
   inputs = recording_->outside();
@@ -309,6 +310,7 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
   std::vector<Tensor> real;
   {
     Inactive outside;
+    if (backend_) segment->runner_ = backend_(segment, inputs);
     real = (*segment)(inputs);
   }
   for (size_t k = 0; k < results.size(); ++k)

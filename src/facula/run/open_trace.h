@@ -6,6 +6,7 @@
 //   auto first = t.cut({y, z});                          // y and z have data from here on
 //   (*first)({other_x});                                 // the same calls on another tensor
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,9 @@ class Segment {
   bool accepts(std::span<const Tensor> inputs, std::string* why = nullptr) const;
   std::string text(bool lines = false) const { return program_->text(lines); }
   Traced& program() const { return *program_; }
+  // Another way to compute the program's results, and to write its inputs.
+  using Runner = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
+  bool has_runner() const { return bool(runner_); }
 
  private:
   friend class OpenTrace;
@@ -56,6 +60,7 @@ class Segment {
   std::vector<Tensor> views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
 
   std::unique_ptr<Traced> program_;
+  Runner runner_;
   std::vector<SourceId> sources_;
   std::vector<Result> results_;
   bool has_history_ = true;  // some call was recorded while gradients were enabled
@@ -112,6 +117,10 @@ class OpenTrace {
   std::vector<Tensor> outside() const;
   // The gradient slots of tensors from outside that the current segment uses.
   std::vector<graph::Gradients::Used> slots() const { return recording_->gradients().used(); }
+  // Asks for the runner of each segment before it runs for the first time; it may give none.
+  using Backend =
+      std::function<Segment::Runner(const std::shared_ptr<Segment>&, std::span<const Tensor> inputs)>;
+  void compile_by(Backend backend) { backend_ = std::move(backend); }
   // See Gradients.
   void refuse_hooks() { refuses_hooks_ = true, recording_->gradients().refuse_hooks(); }
   bool has_changed_slot(const Tensor& leaf) const { return recording_->gradients().has_changed_slot(leaf); }
@@ -138,6 +147,7 @@ class OpenTrace {
   void expire();
 
   std::string name_;
+  Backend backend_;
   std::unique_ptr<graph::Capture> capture_;
   std::unique_ptr<graph::Recording> recording_;
   std::vector<SourceId> sources_;

@@ -1,0 +1,403 @@
+"""Functions that follow Python's rules are one program, and give what they give plainly."""
+
+import collections
+import contextlib
+import dataclasses
+import enum
+import typing
+
+import pytest
+
+import facula
+import facula.nn as nn
+
+
+def check(f, *args, whole=True):
+    """Compares three calls of the compiled function with the function; returns the compiled one."""
+    run = facula.compile(f, fullgraph=whole)
+    for _ in range(3):
+        assert_equal(run(*args), f(*args))
+    report = run.report()
+    assert report["captures"] >= 1 and not report["plain_runs"], report
+    return run
+
+
+def assert_equal(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, facula.Tensor):
+        assert facula.equal(a, b)
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            assert_equal(x, y)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for k in a:
+            assert_equal(a[k], b[k])
+    elif hasattr(a, "__dict__") and type(a).__eq__ is object.__eq__:
+        assert_equal(vars(a), vars(b))
+    else:
+        assert a == b
+
+
+x = facula.tensor([1.0, -2.0, 3.0])
+
+
+class Vector:
+    def __init__(self, data):
+        self.data = data
+
+    def __add__(self, other):
+        return Vector(self.data + other.data) if isinstance(other, Vector) else NotImplemented
+
+    def __radd__(self, other):
+        return Vector(self.data + other)
+
+    def __iadd__(self, other):
+        self.data = self.data + 2 * other
+        return self
+
+    def __neg__(self):
+        return Vector(-self.data)
+
+    def __eq__(self, other):
+        return isinstance(other, Vector) and self.data is other.data
+
+    __hash__ = None
+
+    def __lt__(self, other):
+        return len(self.data) < len(other.data)
+
+    def __len__(self):
+        return len(self.data)
+
+
+def test_operators_of_classes_follow_python():
+    def f(x):
+        v, w = Vector(x), Vector(x.exp())
+        u = -(v + w)
+        u += x
+        return (5 + u).data, v == w, v != w, v < w, v > w
+
+    check(f, x)
+
+    def wrong(x):
+        return Vector(x) + 1
+
+    for run in (wrong, facula.compile(wrong)):
+        with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \+: 'Vector' and 'int'"):
+            run(x)
+
+
+class Truth:
+    def __init__(self, value):
+        self.value = value
+
+    def __bool__(self):
+        return self.value
+
+
+def test_the_truth_of_an_object_is_what_its_class_says():
+    def f(x):
+        yes, no, empty = Truth(True), Truth(False), Vector([])
+        y = x + 1 if yes else x
+        if no or empty:
+            y = y * 100
+        if not no and yes:
+            y = y + 10
+        return y, (no or yes) is yes, (yes and no) is no, bool(yes), bool(empty)
+
+    check(f, x)
+
+
+class Lazy:
+    def __init__(self, f):
+        self.f = f
+
+    def __get__(self, owner, kind=None):
+        if owner is None:
+            return self
+        value = self.f(owner)
+        setattr(owner, self.f.__name__, value)
+        return value
+
+
+class Positive:
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, owner, kind):
+        return getattr(owner, self.name)
+
+    def __set__(self, owner, value):
+        if value <= 0:
+            raise ValueError(f"{self.name}: {value}")
+        setattr(owner, self.name, value)
+
+
+class Shape:
+    side = Positive()
+
+    def __init__(self, side):
+        self.side = side
+
+    @Lazy
+    def area(self):
+        return self.side**2
+
+    def __getattr__(self, name):
+        if name.startswith("times_"):
+            return lambda x: x * int(name[6:])
+        raise AttributeError(name)
+
+
+def test_descriptors_and_getattr_of_classes_are_interpreted():
+    def f(x):
+        s = Shape(3)
+        s.side = s.side + 1
+        try:
+            s.side = -1
+        except ValueError as e:
+            text = str(e)
+        absent = getattr(s, "absent", "default"), hasattr(s, "absent"), hasattr(s, "times_2")
+        return s.times_5(x) * s.area, s.area, text, absent, isinstance(Shape.area, Lazy)
+
+    check(f, x)
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class Named(typing.NamedTuple):
+    data: facula.Tensor
+    count: int = 2
+
+
+@dataclasses.dataclass
+class Config:
+    scale: float
+    names: list = dataclasses.field(default_factory=list)
+
+    def __post_init__(self):
+        self.twice = 2 * self.scale
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    value: object
+    other: int = 3
+
+
+def test_named_tuples_and_dataclasses_are_made():
+    def f(x):
+        p, n = Pair(x + 1, second=2), Named(x * 2)
+        c, z = Config(1.5, names=["a"]), Frozen(x)
+        a, b = p
+        q = p._replace(second=7)
+        return (p, q, n, n.count, a * b * c.twice, c.names, c == Config(1.5, ["a"]), z.value + z.other,
+                dataclasses.replace(z, other=9).other)  # fmt: skip
+
+    check(f, x)
+
+
+def test_patterns_are_matched():
+    def f(x, what):
+        match what:
+            case {"scale": s, **rest}:
+                return x * s, len(rest)
+            case Pair(a, 2):
+                return a + x
+            case Config(scale=s):
+                return x - s
+            case [first, *others]:
+                return x + first, others
+            case int(n) if n > 3:
+                return x**n
+            case str() | None:
+                return x
+        return -x
+
+    for what in ({"scale": 3, "b": 1}, Pair(5, 2), Pair(5, 3), Config(0.5), [1, 2, 3], 4, 2, "text", None):
+        check(f, x, what)
+
+
+def test_generators_get_values_and_exceptions():
+    def averages():
+        total, count = 0, 0
+        try:
+            while True:
+                value = yield total / max(count, 1)
+                total, count = total + value, count + 1
+        except KeyError:
+            yield "caught"
+        finally:
+            count = -1
+
+    def f(x):
+        g = averages()
+        next(g)
+        results = [g.send(x), g.send(x + 2), g.throw(KeyError("key"))]
+        ended = next(g, "end")
+        h = averages()
+        next(h)
+        h.close()
+        return results, ended, next(h, None)
+
+    check(f, x)
+
+
+@contextlib.contextmanager
+def noted(log, name):
+    log.append("enter " + name)
+    try:
+        yield len(log)
+    except ValueError:
+        log.append("error")
+    finally:
+        log.append("exit " + name)
+
+
+def test_context_managers_of_generators_run_in_order():
+    def f(x):
+        log = []
+        with noted(log, "a") as n, noted(log, "b"):
+            y = x * n
+        with noted(log, "c"):
+            raise ValueError("inside")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(noted(log, "d"))
+        with contextlib.nullcontext(3) as k:
+            y = y + k
+        return y, log
+
+    check(f, x)
+
+
+class Countdown:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.n == 0:
+            raise StopIteration
+        self.n -= 1
+        return self.n
+
+
+class Sequence:
+    def __getitem__(self, k):
+        if k > 2:
+            raise IndexError
+        return 10 * k
+
+
+def test_objects_are_iterated_by_their_methods():
+    def f(x):
+        for n in Countdown(3):
+            x = x + n
+        c = Countdown(2)
+        first, rest = next(c), [*c]
+        return (
+            x,
+            first,
+            rest,
+            next(c, "end"),
+            list(Sequence()),
+            [a + b for a, b in zip(Countdown(3), Sequence())],
+        )
+
+    check(f, x)
+
+
+class Meta(type):
+    def __call__(cls, *args):
+        o = super().__call__(*args)
+        o.count = len(args)
+        return o
+
+
+class Made(metaclass=Meta):
+    def __new__(cls, *args):
+        o = super().__new__(cls)
+        o.made = True
+        return o
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def test_classes_with_new_metaclasses_and_enumerations():
+    def f(x, colour):
+        m = Made(x + 1)
+        if colour is Colour.RED:
+            x = x * 2
+        return m.value * x, m.made, m.count, colour.name, Colour.BLUE.value
+
+    check(f, x, Colour.RED, whole=False)
+
+
+class Settings:
+    calls = 0
+    mode = "a"
+
+
+def test_writes_to_classes_and_deletions_are_repeated():
+    settings = Settings()
+
+    def f(x):
+        settings.extra = x + 1
+        y = settings.extra * 2
+        del settings.extra
+        Settings.mode = "b"
+        return y
+
+    check(f, x)
+    Settings.mode = "a"
+    run = facula.compile(f)
+    for _ in range(3):
+        Settings.mode = "a"
+        run(x)
+        assert Settings.mode == "b" and not hasattr(settings, "extra")
+
+
+def test_containers_from_outside_are_extended_in_place():
+    log, names, table = [], set(), {}
+
+    def f(x):
+        part = [x.sum(), 2]
+        log.__iadd__([]) if False else None
+        outer = log
+        outer += part
+        part.append("later")
+        keys = names
+        keys |= {"a"}
+        entries = table
+        entries |= {"k": x}
+        return outer is log
+
+    run = facula.compile(f, fullgraph=True)
+    for n in range(1, 4):
+        log.clear(), names.clear(), table.clear()
+        assert run(x)
+        assert len(log) == 2 and log[0] == 2 and names == {"a"} and list(table) == ["k"], n
+
+
+def test_slices_and_sums_of_module_lists_are_captured():
+    layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(4))
+
+    def f(x):
+        for layer in layers[1:3]:
+            x = layer(x)
+        for layer in layers[:1] + layers[3:]:
+            x = layer(x)
+        return x
+
+    check(f, x)

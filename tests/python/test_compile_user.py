@@ -1,0 +1,167 @@
+"""What a user of `compile` controls: stances, rules for functions, copies, threads, processes."""
+
+import copy
+import math
+import os
+import pickle
+import threading
+
+import pytest
+
+import facula
+import facula.nn as nn
+from facula import compiler
+
+x = facula.tensor([1.0, -2.0, 3.0])
+
+
+def scaled(x, by=2.0):
+    return (x * by).relu()
+
+
+def test_stances_decide_whether_calls_are_captured():
+    f = facula.compile(scaled)
+    with compiler.set_stance("force_eager"):
+        assert facula.equal(f(x), scaled(x))
+    assert f.report()["captures"] == 0
+    f(x)
+    with compiler.set_stance("eager_on_recompile"):
+        f(x)
+        assert facula.equal(f(x.double()), scaled(x.double()))
+    report = f.report()
+    assert (report["captures"], report["hits"], report["plain_runs"]) == (1, 1, 1)
+    with compiler.set_stance("fail_on_recompile"):
+        f(x)
+        with pytest.raises(RuntimeError, match="scaled has to be captured.*\n.*float32"):
+            f(x.double())
+
+    g = facula.compile(scaled)
+
+    @compiler.set_stance("eager_then_compile")
+    def twice():
+        g(x)
+        assert g.report()["captures"] == 0
+        g(x)
+
+    twice()
+    assert g.report()["captures"] == 1
+    with pytest.raises(RuntimeError, match="invalid torch.compile stance 'never'"):
+        compiler.set_stance("never")
+
+
+def test_a_function_that_is_allowed_is_called_and_not_interpreted():
+    calls = []
+
+    @compiler.allow_in_graph
+    def inner(x):
+        calls.append(1)
+        return x.sin() + 1
+
+    f = facula.compile(lambda x: inner(x) * 2, fullgraph=True)
+    for _ in range(3):
+        assert facula.equal(f(x), (x.sin() + 1) * 2)
+    assert len(calls) == 1
+
+
+def test_a_function_that_is_disallowed_divides_the_program():
+    @compiler.disallow_in_graph
+    def inner(x):
+        return x.sin()
+
+    f = facula.compile(lambda x: inner(x * 2) * 2)
+    for _ in range(2):
+        assert facula.equal(f(x), (x * 2).sin() * 2)
+    assert "not allowed in graphs" in f.report()["breaks"][0][2]
+
+
+def test_a_constant_result_is_computed_once_for_equal_arguments():
+    calls = []
+
+    @compiler.assume_constant_result
+    def setting(name):
+        calls.append(name)
+        return len(calls)
+
+    f = facula.compile(lambda x, name: x * setting(name), fullgraph=True)
+    assert facula.equal(f(x, "a"), x) and facula.equal(f(x, "a"), x)
+    assert facula.equal(f(x, "b"), 2 * x)
+    assert calls == ["a", "b"]
+
+
+def test_a_substitute_is_interpreted_for_a_function_of_c():
+    @compiler.substitute_in_graph(math.dist)
+    def distance(p, q):
+        return sum((a - b) ** 2 for a, b in zip(p, q)) ** 0.5
+
+    def f(x):
+        return math.dist((x[0], x[1]), (x[1], x[2]))
+
+    assert facula.allclose(facula.compile(f, fullgraph=True)(x), facula.tensor(34.0).sqrt())
+    with pytest.raises(TypeError, match="no option 'other'"):
+        compiler.substitute_in_graph(math.dist, other=1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("count", facula.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return self.layer(x).relu()
+
+
+def test_compiled_modules_are_copied_and_pickled():
+    facula.manual_seed(0)
+    net = facula.compile(Net())
+    want = net(x)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert facula.equal(other(x), want) and other.count == 2 and net.count == 1
+        other.layer.weight.data.zero_()
+        assert facula.equal(net._orig_mod.layer(x).relu(), want)
+    f = facula.compile(scaled)
+    assert copy.deepcopy(f) is f
+    assert facula.equal(pickle.loads(pickle.dumps(f))(x), scaled(x))
+
+
+def test_threads_capture_and_run_one_function():
+    def f(x, k):
+        for _ in range(k):
+            x = x * 1.5 + k
+        return x
+
+    run, errors = facula.compile(f), []
+
+    def work(k):
+        for n in range(20):
+            k = n % 4
+            y = facula.full((3 + k,), float(n))
+            if not facula.equal(run(y, k), f(y, k)):
+                errors.append(n)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+
+
+def test_a_forked_process_runs_and_captures():
+    run = facula.compile(scaled)
+    run(x)
+    child = os.fork()
+    if not child:
+        ok = facula.equal(run(x), scaled(x)) and facula.equal(run(x.double()), scaled(x.double()))
+        os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"backend": "none"}, {"mode": "fast"}, {"options": {"trace": 1}}, {"mode": "default", "options": {}}],
+)
+def test_unknown_backends_modes_and_options_are_errors(options):
+    with pytest.raises(RuntimeError, match="compile: "):
+        facula.compile(scaled, **options)
