@@ -147,6 +147,28 @@ def test_integers_saturate_and_halves_go_to_even_ones():
     assert quantized(values, 0.5).int_repr().tolist() == [0, 190, 10, 12, 255, 0, 255]
 
 
+@pytest.mark.parametrize("dtype", [facula.quint8, facula.qint8, facula.qint32])
+def test_zero_points_are_added_before_ties_are_rounded(dtype):
+    seed = np.random.SeedSequence().entropy % 2**32
+    print("seed", seed)
+    r = np.random.RandomState(seed)
+    low, high = {facula.quint8: (0, 255), facula.qint8: (-128, 127)}.get(dtype, (-(2**31), 2**31 - 1))
+    for zero_point in (3, 100, 17):
+        scale = np.float32(10 ** r.uniform(-3, 0))
+        inverse = np.float32(1) / scale
+        near_ties = ((r.randint(-120, 120, 7000) + np.float32(0.5)) * scale).astype(np.float32)
+        x = (near_ties.view(np.int32) + r.randint(-4, 5, 7000).astype(np.int32)).view(np.float32)
+        once = (x.astype(np.float64) * np.float64(inverse) + zero_point).astype(np.float32)
+        twice = x * inverse + np.float32(zero_point)
+        q = facula.quantize_per_tensor(facula.from_numpy(x), float(scale), zero_point, dtype)
+        expected = twice if dtype == facula.qint32 else once
+        assert np.array_equal(q.int_repr().numpy(), np.clip(np.rint(expected), low, high))
+        scales = facula.full([7], float(scale), dtype=facula.float64)
+        channels = facula.from_numpy(x).reshape(1000, 7)
+        q = facula.quantize_per_channel(channels, scales, facula.full([7], zero_point), 1, dtype)
+        assert np.array_equal(q.int_repr().numpy().ravel(), np.clip(np.rint(twice), low, high))
+
+
 def test_views_share_memory_and_keep_scale_and_zero_point():
     q = quantized([[-1.0, 0.0], [1.0, 2.0]])
     view = q.t()[1]
