@@ -71,11 +71,11 @@ class Parameters:
         return self._broadcast[rank]
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Returns the integers for the results ``x`` of an operator: rounded, then moved by the zero point."""
+        """Returns the integers for the results ``x`` of an operator: rounds, then adds the zero point."""
         return self._integers_of(x, *self.tensors(x.dim()))
 
     def quantize_input(self, x: Tensor) -> Tensor:
-        """Returns the integers for the numbers ``x`` of a user: moved by the zero point, then rounded.
+        """Returns the integers for the numbers ``x`` of a user: adds the zero point, then rounds.
 
         PyTorch rounds in this order in ``quantize_per_tensor`` and ``quantize_per_channel``, which differs at
         ties. It adds with one rounding for 8-bit integers that share a scale, and with two elsewhere.

@@ -224,7 +224,7 @@ def convert_element_type(input: Tensor, dtype: Any) -> Tensor:
     return input.to(dtype)
 
 
-# By name: the function and its overloads, the first of which ``ops.quantized_decomposed.name()`` calls.
+# The function and the overloads of each name. Calling the name calls its first overload.
 _TABLE: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "quantize_per_tensor": (quantize_per_tensor, ("default", "tensor", "tensor2")),
     "dequantize_per_tensor": (dequantize_per_tensor, ("default", "tensor", "tensor2")),
@@ -248,7 +248,9 @@ class _Packet:
         self.__name__ = name
         self._overloads = overloads
         for overload in overloads:
-            setattr(self, overload, FunctionOperator("quantized_decomposed", name, overload, recordable(function)))
+            setattr(
+                self, overload, FunctionOperator("quantized_decomposed", name, overload, recordable(function))
+            )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return getattr(self, self._overloads[0])(*args, **kwargs)

@@ -417,7 +417,8 @@ def dynamically_quantized(x: Tensor, reduce_range: bool) -> QuantizedTensor:
     """Returns ``x`` quantised with the range of its elements."""
     low, high = (float(t) for t in _f.aminmax(x)) if x.numel() else (0.0, 0.0)
     scale, zero_point = choose_parameters(low, high, INTEGERS[quint8], reduce_range)
-    return requantized(x, Parameters(quint8, scale, zero_point))
+    parameters = Parameters(quint8, scale, zero_point)
+    return wrap(parameters.quantize_input(x), parameters)
 
 
 def _check_float(x: Any, name: str) -> Tensor:

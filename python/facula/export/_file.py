@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .._ops import HigherOrderOperator, OpOverload, FunctionOperator, _operator
+from .._ops import FunctionOperator, HigherOrderOperator, OpOverload, _operator
 from ..fx import Graph
 from ..fx._bridge import without_gradient
 from ..fx.node import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._ops import HigherOrderOperator, OpOverload, FunctionOperator
+from .._ops import FunctionOperator, HigherOrderOperator, OpOverload
 from .graph_signature import ConstantArgument, OutputKind
 
 __all__ = ["SpecViolationError", "Verifier"]

@@ -80,8 +80,9 @@ FACULA_FAMILY(quantized) {
         // float32 does not hold the limits of 32-bit integers
         DType wide = itemsize(dtype) > 2 ? DType::Float64 : DType::Float32;
         Tensor zero = to_dtype(zero_point, integral ? wide : DType::Float32);
-        Tensor steps = integral ? add(to_dtype(round(mul(x, inverse)), wide), zero)
-                                : to_dtype(round(exact ? addcmul(zero, x, inverse) : add(mul(x, inverse), zero)), wide);
+        Tensor steps =
+            integral ? add(to_dtype(round(mul(x, inverse)), wide), zero)
+                     : to_dtype(round(exact ? addcmul(zero, x, inverse) : add(mul(x, inverse), zero)), wide);
         return to_dtype(where(isnan(steps), quant_max, clamp(steps, quant_min, quant_max)), dtype);
       })
       .samples(

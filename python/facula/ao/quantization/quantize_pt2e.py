@@ -1,5 +1,4 @@
-"""The export-based flow: an exported graph is annotated by a quantizer, observed or trained, and converted."""
-
+"""The export-based flow: a quantizer annotates a graph, which is observed or trained, and converted."""
 from __future__ import annotations
 
 from typing import Any
@@ -63,9 +62,9 @@ def convert_pt2e(
 ) -> GraphModule:
     """Returns a model of integers for one that has been observed or trained.
 
-    Its graph rounds to integers and back around operators in floating point; what it computes with is a second
-    graph, ``lowered_graph``, in which products are sums of integers that are rounded once. A trace, and
-    ``export``, records the second one.
+    Its ``graph`` rounds to integers and back around operators in floating point. The module computes with a
+    second graph, ``lowered_graph``, in which products are sums of integers that are rounded once; traces and
+    ``export`` record the second one.
 
     Args:
         model: a graph of ``prepare_pt2e`` or ``prepare_qat_pt2e``; it is changed.

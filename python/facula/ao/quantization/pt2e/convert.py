@@ -110,8 +110,8 @@ class _Conversion:
         convert = _q.convert_element_type.no_fuse
         with self.graph.inserting_before(node):
             half = self._call(convert, (node.args[0], dtype), node)
-            whole = self._call(convert, (half, _C.float32), node)
-        node.replace_all_uses_with(whole)
+            restored = self._call(convert, (half, _C.float32), node)
+        node.replace_all_uses_with(restored)
         self.graph.erase_node(node)
 
     def _chosen(self, node: Node, observer: Any, low: int, high: int, dtype: Any) -> tuple:

@@ -1,4 +1,4 @@
-"""What calls of an exported graph are, and chains of calls."""
+"""Queries of exported graphs: kinds of calls, chains of calls, arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ SOURCES: dict[Any, tuple[Any, ...]] = {
     _aten.cat.default: (_f.cat,),
     _aten.matmul.default: (_f.matmul, operator.matmul),
     _aten.max_pool2d.default: (nn.MaxPool2d, F.max_pool2d),
-    _aten.avg_pool2d.default: (nn.AvgPool2d, F.avg_pool2d, nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d),
+    _aten.avg_pool2d.default: (nn.AvgPool2d, F.avg_pool2d),
+    _aten.adaptive_avg_pool2d.default: (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d),
     _aten.embedding.default: (nn.Embedding, F.embedding),
     _aten.dropout.default: (nn.Dropout, F.dropout),
 }
@@ -66,8 +67,9 @@ def calls(model: GraphModule, targets: Iterable[Any]) -> list[Node]:
 
 
 def chain_to(last: Node, kinds: list[tuple]) -> list[Node] | None:
-    """Returns calls of operators of these kinds, each of which only the next one reads, up to ``last``; None
-    if there is no such chain.
+    """Returns the calls of operators of these kinds that end in ``last``, or None.
+
+    Nothing but the next call reads the result of a call.
     """
     if not is_call(last, kinds[-1]):
         return None
@@ -84,8 +86,8 @@ def chain_to(last: Node, kinds: list[tuple]) -> list[Node] | None:
 
 def chains(model: GraphModule, kinds: list[tuple]) -> list[list[Node]]:
     """Returns all chains of calls of these kinds."""
-    found = (chain_to(n, kinds) for n in model.graph.nodes)
-    return [c for c in found if c is not None]
+    candidates = (chain_to(n, kinds) for n in model.graph.nodes)
+    return [c for c in candidates if c is not None]
 
 
 def argument(node: Node, position: int, name: str, default: Any = None) -> Any:
@@ -114,7 +116,7 @@ def find_sequential_partitions(
     if not all(kinds):
         unknown = partition_types[kinds.index(())]
         raise ValueError(f"find_sequential_partitions: no operator is known for {unknown}")
-    found = chains(gm, kinds)
+    matches = chains(gm, kinds)
     if filter_fn is not None:
-        found = [c for c in found if all(map(filter_fn, c))]
-    return [tuple(partition_of(n, kind) for n, kind in zip(c, partition_types)) for c in found]
+        matches = [c for c in matches if all(map(filter_fn, c))]
+    return [tuple(partition_of(n, kind) for n, kind in zip(c, partition_types)) for c in matches]

@@ -135,7 +135,10 @@ class _Lowering:
         steps = _steps_of(n)
         integers = self.values[n.args[0]]
         self.values[n] = self.call(
-            _aten._dequantize_affine.default, integers, *self._parameters(steps), _C.float32  # type: ignore[arg-type]
+            _aten._dequantize_affine.default,
+            integers,
+            *self._parameters(steps),
+            _C.float32,  # type: ignore[arg-type]
         )
         if _steps_of(n.args[0]) == steps and steps.dtype in _BYTES:  # type: ignore[union-attr]
             self.integers[n] = integers
@@ -228,7 +231,7 @@ class _Lowering:
             return None
         scale, zero_point = (constant_value(self.model, a) for a in node.args[1:3])
         channels = integers.shape[0]
-        if node.target is DEQUANTIZE[2]:
+        if node.target == DEQUANTIZE[2]:
             if node.args[3] != 0 or bool((zero_point != 0).any()):
                 return None
             scale = scale.double()
@@ -240,11 +243,11 @@ class _Lowering:
 
     def _emit(self, n: Node, steps: Any, relu: bool) -> Node:
         """Adds the product of a layer, rounded to ``steps``, or in floating point without them."""
-        x, given, weight, bias = self.layers[n]
+        x, steps_of_input, weight, bias = self.layers[n]
         scale = steps.scale if steps else 1.0
-        multiplier = self.constant((weight.scale * (given.scale / scale)).float())
+        multiplier = self.constant((weight.scale * (steps_of_input.scale / scale)).float())
         shift = None if bias is None else self.constant((bias.double() / scale).float())
-        rest = (multiplier, shift, given.zero_point, steps.zero_point if steps else 0, relu)
+        rest = (multiplier, shift, steps_of_input.zero_point, steps.zero_point if steps else 0, relu)
         dtype = steps.dtype if steps else _C.float32
         if n.target in LINEAR:
             return self._by_rows(n, x, lambda rows: self.call(
@@ -284,9 +287,7 @@ class _Lowering:
         of_weight = self.constant(weight.scale.float())
 
         def product(rows: Node) -> Node:
-            sums = self.call(
-                _aten._int8_linear.default, rows, weight.node, None, None, 0, 0, False, _C.int32
-            )
+            sums = self.call(_aten._int8_linear.default, rows, weight.node, None, None, 0, 0, False, _C.int32)
             zero = self.graph.call_method("to", (zero_point, _C.int32))
             exact = self.call(operator.sub, sums, self.call(operator.mul, totals, zero))
             factor = self.call(operator.mul, self.graph.call_method("float", (scale,)), of_weight)
@@ -365,4 +366,3 @@ class ConvertedGraphModule(PreparedGraphModule):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self.recompile()  # constants of the lowered graph depend on scales
-

@@ -10,7 +10,6 @@ from ....fx import GraphModule, Node
 from ..fake_quantize import FixedQParamsFakeQuantize
 from ..observer import FixedQParamsObserver, ObserverBase, _PartialWrapper
 from ..quantize import is_activation_post_process
-from .export_utils import PreparedGraphModule
 from ..quantizer.quantizer import (
     Q_ANNOTATION_KEY,
     DerivedQuantizationSpec,
@@ -19,6 +18,7 @@ from ..quantizer.quantizer import (
     QuantizationSpec,
     SharedQuantizationSpec,
 )
+from .export_utils import PreparedGraphModule
 
 __all__ = ["DerivedObserver", "prepare"]
 
@@ -126,18 +126,20 @@ def _annotated(model: GraphModule) -> dict[EdgeOrNode, Any]:
     return specs
 
 
-def _observer_for(spec: Any, made: dict[EdgeOrNode, Any], is_qat: bool) -> Any:
+def _observer_for(spec: Any, observers: dict[EdgeOrNode, Any], is_qat: bool) -> Any:
     if spec is None:
         return None
     if isinstance(spec, SharedQuantizationSpec):
-        if spec.edge_or_node not in made:
-            raise AssertionError(f"a SharedQuantizationSpec refers to {spec.edge_or_node}, which has no observer")
-        return made[spec.edge_or_node]
+        if spec.edge_or_node not in observers:
+            raise AssertionError(
+                f"a SharedQuantizationSpec refers to {spec.edge_or_node}, which has no observer"
+            )
+        return observers[spec.edge_or_node]
     if isinstance(spec, DerivedQuantizationSpec):
-        missing = [k for k in spec.derived_from if made.get(k) is None]
+        missing = [k for k in spec.derived_from if observers.get(k) is None]
         if missing:
             raise AssertionError(f"a DerivedQuantizationSpec refers to {missing[0]}, which has no observer")
-        return DerivedObserver(spec, [made[k] for k in spec.derived_from])
+        return DerivedObserver(spec, [observers[k] for k in spec.derived_from])
     fields = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
     fields = {k: v for k, v in fields.items() if v is not None}
     if isinstance(spec, FixedQParamsQuantizationSpec):

@@ -1,7 +1,7 @@
 """Convolutions with normalisation, while they are trained for quantisation and afterwards.
 
-In training, the weight is quantised as it will be when the normalisation is part of it: it is scaled before it
-is rounded, and the result is scaled back before it is normalised.
+During training, the weight is rounded as it will be when the normalisation is part of it: it is scaled before
+it is rounded, and the result is scaled back before it is normalised.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ def _folded(
     groups = argument(layer, 6, "groups", 1) if axis else 1
     channels = factor
     if groups > 1:  # a transposed weight holds the channels of one group
-        channels = factor.reshape(groups, 1, -1).repeat_interleave(weight.shape[0] // groups, 1).reshape(
-            weight.shape[0], -1
+        channels = (
+            factor.reshape(groups, 1, -1)
+            .repeat_interleave(weight.shape[0] // groups, 1)
+            .reshape(weight.shape[0], -1)
         )
         shape = [*channels.shape, *[1] * (weight.dim() - 2)]
     else:
@@ -204,16 +206,29 @@ def fold_trained_norms(model: GraphModule) -> None:
             layer.args = (*layer.args[:2], new_bias, *layer.args[3:])
         norm.replace_all_uses_with(layer)
         model.graph.erase_node(norm)
-    _erase_dead(model)
+    _erase_counts(model)
+    erase_unread(model.graph)
+    model.graph.lint()
+    model.recompile()
+
+
+def _erase_counts(model: GraphModule) -> None:
+    """Erases the updates of the numbers of batches, which belong to training."""
+    for node in list(model.graph.nodes):
+        if node.op != "call_function" or node.target != _aten.copy_.default:
+            continue
+        to = node.args[0]
+        if to.op == "get_attr" and str(to.target).endswith("num_batches_tracked"):
+            model.graph.erase_node(node)
 
 
 def _scaled_parts(model: GraphModule, norm: Node) -> tuple[Node, Node, Node | None] | None:
     """Returns the layer before a normalisation, its scaled weight and its bias; None if it is another one."""
     y, bias = norm.args[0], None
-    if isinstance(y, Node) and y.target is _aten.add.Tensor:
+    if isinstance(y, Node) and y.target == _aten.add.Tensor:
         y, added = y.args[:2]
         bias = added.args[0]
-    if not isinstance(y, Node) or y.target is not _aten.div.Tensor:
+    if not isinstance(y, Node) or y.target != _aten.div.Tensor:
         return None
     layer = y.args[0]
     if layer.op != "call_function" or layer.target not in CONVOLUTIONS + TRANSPOSED:
@@ -222,9 +237,3 @@ def _scaled_parts(model: GraphModule, norm: Node) -> tuple[Node, Node, Node | No
     while is_observer(model, scaled):
         scaled = scaled.args[0]
     return (layer, scaled, bias) if _MARK in scaled.meta else None
-
-
-def _erase_dead(model: GraphModule) -> None:
-    erase_unread(model.graph)
-    model.graph.lint()
-    model.recompile()

@@ -35,19 +35,19 @@ def _name(node: Node) -> str:
     return target._opname if isinstance(target, OpOverload) else getattr(target, "__name__", "")
 
 
-def _matches(pattern: Any, value: Any, found: dict[str, Any], outermost: bool = True) -> bool:
-    """Returns whether a call is what the pattern says: a name, or (operator, patterns of its first arguments).
+def _matches(pattern: Any, value: Any, parts: dict[str, Any], outermost: bool = True) -> bool:
+    """Returns whether a call matches a pattern: a name, or (operator, patterns of its first arguments).
 
-    ``found`` gets the values that names stand for, and the calls by operator. Only the outermost call may
+    ``parts`` gets the values that names stand for, and the calls by operator. Only the outermost call may
     have several users.
     """
     if isinstance(pattern, str):
-        return found.setdefault(pattern, value) is value
+        return parts.setdefault(pattern, value) is value
     if not isinstance(value, Node) or _name(value) != pattern[0] or (len(value.users) > 1 and not outermost):
         return False
-    found["call " + pattern[0]] = value
+    parts["call " + pattern[0]] = value
     arguments = [*value.args, *[None] * len(pattern)]
-    return all(_matches(p, a, found, False) for p, a in zip(pattern[1:], arguments))
+    return all(_matches(p, a, parts, False) for p, a in zip(pattern[1:], arguments))
 
 
 def _call(model: GraphModule, last: Node, target: Any, args: tuple) -> Node:
@@ -63,10 +63,10 @@ def _call(model: GraphModule, last: Node, target: Any, args: tuple) -> Node:
 
 def _norm(model: GraphModule, node: Node) -> bool:
     for pattern in (_NORM, _PLAIN_NORM):
-        found: dict[str, Any] = {}
-        if _matches(pattern, node, found) and found["mean"].op == found["var"].op == "get_attr":
-            parameters = (found["mean"], found["var"], found.get("weight"), found.get("bias"))
-            args = (found["x"], *parameters, False, 0.1, found["eps"])
+        parts: dict[str, Any] = {}
+        if _matches(pattern, node, parts) and parts["mean"].op == parts["var"].op == "get_attr":
+            parameters = (parts["mean"], parts["var"], parts.get("weight"), parts.get("bias"))
+            args = (parts["x"], *parameters, False, 0.1, parts["eps"])
             _call(model, node, _aten.batch_norm.default, args)
             return True
     return False
@@ -119,18 +119,33 @@ def _max_pool(model: GraphModule, node: Node) -> bool:
     return True
 
 
+def _average(model: GraphModule, node: Node) -> bool:
+    """Replaces the mean of images, and averages of unequal windows, by adaptive pooling."""
+    name, rest = _name(node), (*node.args[1:], *node.kwargs.values())
+    if name == "_adaptive_avg_pool2d":
+        size = rest[0]
+    elif name == "mean" and len(rest) == 2 and rest[1] is True and len(_shape(node)) == 4:
+        if sorted(d % 4 for d in rest[0]) != [2, 3]:
+            return False
+        size = [1, 1]
+    else:
+        return False
+    _call(model, node, _aten.adaptive_avg_pool2d.default, (node.args[0], size))
+    return True
+
+
 def _shape(node: Node) -> list[int]:
     return list(node.meta["val"].shape)
 
 
 def _convolution_of_line(model: GraphModule, node: Node) -> bool:
-    found: dict[str, Any] = {}
-    if not _matches(_LINE, node, found):
+    parts: dict[str, Any] = {}
+    if not _matches(_LINE, node, parts):
         return False
-    call = found["call conv2d"]
+    call = parts["call conv2d"]
     numbers = [*call.args[3:], *([1, 1], [0, 0], [1, 1], 1)[len(call.args[3:]) :]]
     stride, padding, dilation = ([n[1]] for n in numbers[:3])
-    args = (found["x"], found["weight"], found["bias"], stride, padding, dilation, numbers[3])
+    args = (parts["x"], parts["weight"], parts["bias"], stride, padding, dilation, numbers[3])
     _call(model, node, _aten.conv1d.default, args)
     return True
 
@@ -138,39 +153,43 @@ def _convolution_of_line(model: GraphModule, node: Node) -> bool:
 def _transposed(model: GraphModule, node: Node) -> bool:
     """Replaces the gradient of a convolution, which a transposed convolution computes, by its call."""
     for pattern, rank in ((_TRANSPOSED_LINE_BIAS, 1), (_TRANSPOSED_BIAS, 2), (_TRANSPOSED, 2)):
-        found: dict[str, Any] = {}
-        if not _matches(pattern, node, found):
+        parts: dict[str, Any] = {}
+        if not _matches(pattern, node, parts):
             continue
-        call = found["call convolution_backward_input"]
+        call = parts["call convolution_backward_input"]
         if any(_name(u) == "add" for u in node.users) and pattern is _TRANSPOSED:
             return False  # a bias may follow
         stride, padding, dilation = (list(a)[-rank:] for a in call.args[3:6])
-        size, source, kernel = _shape(call)[-rank:], _shape(found["x"])[-rank:], _shape(found["weight"])[-rank:]
+        size, source, kernel = (
+            _shape(call)[-rank:],
+            _shape(parts["x"])[-rank:],
+            _shape(parts["weight"])[-rank:],
+        )
         extra = [
             size[k] - ((source[k] - 1) * stride[k] - 2 * padding[k] + dilation[k] * (kernel[k] - 1) + 1)
             for k in range(rank)
         ]
         target = _aten.conv_transpose1d.default if rank == 1 else _aten.conv_transpose2d.default
-        bias = found.get("bias")
+        bias = parts.get("bias")
         _call(
             model,
             node,
             target,
-            (found["x"], found["weight"], bias, stride, padding, extra, call.args[6], dilation),
+            (parts["x"], parts["weight"], bias, stride, padding, extra, call.args[6], dilation),
         )
         return True
     return False
 
 
 def _dropout(model: GraphModule, node: Node) -> bool:
-    found: dict[str, Any] = {}
-    if not _matches(_DROPOUT, node, found):
+    parts: dict[str, Any] = {}
+    if not _matches(_DROPOUT, node, parts):
         return False
-    p = found["p"]
+    p = parts["p"]
     p = p.args[1] if isinstance(p, Node) and _name(p) == "full" else p
-    if not isinstance(p, float) or _shape(found["call _uniform"]) != _shape(found["x"]):
+    if not isinstance(p, float) or _shape(parts["call _uniform"]) != _shape(parts["x"]):
         return False
-    _call(model, node, _aten.dropout.default, (found["x"], p, True))
+    _call(model, node, _aten.dropout.default, (parts["x"], p, True))
     return True
 
 
@@ -178,6 +197,7 @@ _RULES: tuple[Callable[[GraphModule, Node], bool], ...] = (
     _norm,
     _trained_norm,
     _max_pool,
+    _average,
     _convolution_of_line,
     _transposed,
     _dropout,
@@ -207,12 +227,12 @@ def erase_unread(graph: Graph) -> None:
 
 
 def _common(a: str, b: str) -> str:
-    parts = []
+    shared = []
     for p, q in zip(a.split("."), b.split(".")):
         if p != q:
             break
-        parts.append(p)
-    return ".".join(parts)
+        shared.append(p)
+    return ".".join(shared)
 
 
 def _set_scopes(model: GraphModule) -> None:
@@ -232,14 +252,14 @@ def _set_scopes(model: GraphModule) -> None:
             table[n] = next((path for path in near if path is not None), None)
     kinds = model.meta.get("module_types", {})
     for n in nodes:
-        known = [p for p in (before[n], behind[n]) if p is not None]
-        path = own[n] if n in own else _common(known[0], known[-1]) if known else ""
+        ends = [p for p in (before[n], behind[n]) if p is not None]
+        path = own[n] if n in own else _common(ends[0], ends[-1]) if ends else ""
         stack = {}
-        parts = path.split(".") if path else []
-        for k in range(len(parts)):
-            prefix = ".".join(parts[: k + 1])
+        steps = path.split(".") if path else []
+        for k in range(len(steps)):
+            prefix = ".".join(steps[: k + 1])
             kind = kinds.get(prefix, "")
-            if not kind and k == len(parts) - 1 and n in own and n.target in SOURCES:
+            if not kind and k == len(steps) - 1 and n in own and n.target in SOURCES:
                 module = SOURCES[n.target][0]
                 kind = f"{module.__module__}.{module.__qualname__}"
             stack[prefix] = (prefix, kind)

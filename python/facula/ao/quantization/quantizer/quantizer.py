@@ -33,7 +33,7 @@ class QuantizationSpecBase(ABC):  # noqa: B024
 
 @dataclass(eq=True, frozen=True)
 class QuantizationSpec(QuantizationSpecBase):
-    """A value that gets an observer, or a module for fake quantisation, of its own.
+    """A value with a separate observer, or module for fake quantisation.
 
     Attributes:
         dtype: the dtype of the integers, such as ``int8``.
@@ -124,7 +124,7 @@ class Quantizer(ABC):
     def validate(self, model: GraphModule) -> None:
         """Raises an error for annotations that the backend does not support."""
 
-    def prepare_obs_or_fq_callback(
+    def prepare_obs_or_fq_callback(  # noqa: B027
         self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[EdgeOrNode, Any]
     ) -> None:
         """Changes observers before they are inserted."""

@@ -50,6 +50,7 @@ int8_in_int8_out_ops: set = {
     _aten.max_pool2d.default,
     _aten.cat.default,
     _aten.avg_pool2d.default,
+    _aten.adaptive_avg_pool2d.default,
     _aten.flatten.using_ints,
     _aten.view.default,
 }
@@ -125,6 +126,7 @@ class X86InductorQuantizer(Quantizer):
             _aten.max_pool2d.default,
             _aten.cat.default,
             _aten.avg_pool2d.default,
+            _aten.adaptive_avg_pool2d.default,
             _aten.matmul.default,
             _aten.mul.Tensor,
         )
@@ -152,7 +154,9 @@ class X86InductorQuantizer(Quantizer):
                 return True
         return False
 
-    def _set(self, table: dict, key: Any, config: QuantizationConfig | None, what: Any) -> X86InductorQuantizer:
+    def _set(
+        self, table: dict, key: Any, config: QuantizationConfig | None, what: Any
+    ) -> X86InductorQuantizer:
         if self._is_mixed(config):
             warnings.warn(f"Skip the quantization config for {what}.", stacklevel=3)
         else:
@@ -232,7 +236,7 @@ class X86InductorQuantizer(Quantizer):
         add: bool = False,
         output: bool = False,
     ) -> None:
-        """Annotates a layer and the calls behind it, the last of which has the result."""
+        """Annotates a layer and the calls that follow it; the last call computes the result."""
         if is_annotated(nodes) or not accepts(nodes) or not isinstance(nodes[0].args[1], Node):
             return
         if config is None:
@@ -259,7 +263,7 @@ class X86InductorQuantizer(Quantizer):
         values = [a.meta.get("val") if isinstance(a, Node) else None for a in node.args[:2]]
         if not all(isinstance(v, _C.Tensor) for v in values):
             return
-        if node.target is _aten.mul.Tensor and values[0].shape != values[1].shape:
+        if node.target == _aten.mul.Tensor and values[0].shape != values[1].shape:
             return
         inputs = dict.fromkeys(node.args[:2], get_input_act_qspec(config))
         node.meta[Q_ANNOTATION_KEY] = _annotation(
@@ -273,7 +277,7 @@ class X86InductorQuantizer(Quantizer):
         if config is None:
             _leave([node])
             return
-        inputs = node.all_input_nodes if node.target is _aten.cat.default else node.all_input_nodes[:1]
+        inputs = node.all_input_nodes if node.target == _aten.cat.default else node.all_input_nodes[:1]
         if not all(map(_is_quantized, inputs)):
             return
         moves = node.target in (_aten.flatten.using_ints, _aten.view.default)
@@ -301,5 +305,7 @@ def _leave(nodes: Iterable[Node]) -> None:
 def _contains_one(targets: Iterable[Any], nodes: list[Node]) -> bool:
     count = sum(node.target in targets for node in nodes)
     if count > 1:
-        raise NotImplementedError(f"Several nodes within a single pattern are quantizable operations: {nodes}")
+        raise NotImplementedError(
+            f"Several nodes within a single pattern are quantizable operations: {nodes}"
+        )
     return count == 1

@@ -58,6 +58,7 @@ SHARING = (
     _aten.hardtanh.default,
     _aten.max_pool2d.default,
     _aten.avg_pool2d.default,
+    _aten.adaptive_avg_pool2d.default,
     _aten.mean.dim,
     _aten.permute.default,
     _aten.squeeze.dims,
@@ -65,8 +66,8 @@ SHARING = (
     _aten.slice.Tensor,
     _aten.flatten.using_ints,
 )
-# Averages over windows, which adaptive_avg_pool2d becomes, too.
-_AVERAGES = (_aten.avg_pool2d.default, _aten.mean.dim)
+# Averages over windows; an exported graph has adaptive pools of equal windows as avg_pool2d.
+_AVERAGES = (_aten.avg_pool2d.default, _aten.adaptive_avg_pool2d.default)
 # Histograms do not hold larger values.
 _LARGEST = 3.4028235e15
 
@@ -193,11 +194,9 @@ def _annotate_adaptive_avg_pool2d(
         if is_annotated([node]) or (filter_fn and not filter_fn(node)):
             continue
         source = node.args[0]
-        if source.meta["val"].dim() != 4:
-            continue
         annotation = source.meta.get(Q_ANNOTATION_KEY)
-        known = annotation is not None and annotation._annotated and annotation.output_qspec is not None
-        spec = SharedQuantizationSpec(source) if known else get_input_act_qspec(quantization_config)
+        is_quantized = annotation is not None and annotation._annotated and annotation.output_qspec is not None
+        spec = SharedQuantizationSpec(source) if is_quantized else get_input_act_qspec(quantization_config)
         _annotate_shared(node, source, [], spec)
         done.append([node])
     return done
@@ -235,6 +234,8 @@ def convert_scalars_to_attrs(model: GraphModule) -> GraphModule:
     count = 0
     for n in calls(model, ADDITIONS + PRODUCTS):
         args = list(n.args)
+        if not n.meta["val"].dtype.is_floating_point:
+            continue
         for k, value in enumerate(args[:2]):
             if isinstance(value, Node):
                 continue

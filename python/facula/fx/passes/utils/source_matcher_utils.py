@@ -47,15 +47,15 @@ def get_source_partitions(
     """
     from ....ao.quantization.pt2e.graph_utils import SOURCES
 
-    found: dict[Any, list[SourcePartition]] = {}
+    partitions: dict[Any, list[SourcePartition]] = {}
     for node in graph.nodes:
         if node.op != "call_function" or (filter_fn is not None and not filter_fn(node)):
             continue
         sources = SOURCES.get(node.target, ()) if node.target.__hash__ else ()
         source = next((s for s in wanted_sources if s in sources), None)
         if source is not None:
-            found.setdefault(source, []).append(partition_of(node, source))
-    return found
+            partitions.setdefault(source, []).append(partition_of(node, source))
+    return partitions
 
 
 def check_subgraphs_connected(subgraph1: SourcePartition, subgraph2: SourcePartition) -> bool:
