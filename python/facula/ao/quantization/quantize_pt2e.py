@@ -1,4 +1,5 @@
 """The export-based flow: a quantizer annotates a graph, which is observed or trained, and converted."""
+
 from __future__ import annotations
 
 from typing import Any

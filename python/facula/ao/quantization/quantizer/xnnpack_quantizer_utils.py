@@ -195,8 +195,8 @@ def _annotate_adaptive_avg_pool2d(
             continue
         source = node.args[0]
         annotation = source.meta.get(Q_ANNOTATION_KEY)
-        is_quantized = annotation is not None and annotation._annotated and annotation.output_qspec is not None
-        spec = SharedQuantizationSpec(source) if is_quantized else get_input_act_qspec(quantization_config)
+        observed = annotation is not None and annotation._annotated and annotation.output_qspec is not None
+        spec = SharedQuantizationSpec(source) if observed else get_input_act_qspec(quantization_config)
         _annotate_shared(node, source, [], spec)
         done.append([node])
     return done
