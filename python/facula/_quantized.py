@@ -218,6 +218,10 @@ _HOMOGENEOUS = frozenset(
     max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d interpolate upsample upsample_nearest
     upsample_bilinear mean relu max min topk sort amax amin""".split()
 )
+# A subset of these, which is monotone and selects elements: computed on the integers.
+_SELECTS = frozenset(
+    "relu max_pool1d max_pool2d max_pool3d max_pool2d_with_indices adaptive_max_pool2d".split()
+)
 # Computed on the numbers; the result is quantised with a fixed scale, and its smallest integer stands for 0
 # or for -1.
 _BOUNDED = {"sigmoid": (1 / 256, 0), "hardsigmoid": (1 / 256, 0), "tanh": (2 / 256, 128)}
@@ -262,6 +266,8 @@ def _computed(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
         args[0]._integers.copy_(first._parameters.quantize(result))
         return args[0]
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
+    if base in _SELECTS and first.dtype in (quint8, qint8):
+        return _selected(func, base, args, kwargs)
     if base in _HOMOGENEOUS:
         # A zero point that is no integer is added before the sum is rounded: halves go to even integers.
         steps = Parameters(parameters.dtype, 1.0, float(parameters.zero_point))
@@ -271,6 +277,16 @@ def _computed(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
         )
     result = func(*_mapped(real, args), **_mapped(real, kwargs))
     return _mapped(lambda t: requantized(t, parameters) if t.dtype.is_floating_point else t, result)
+
+
+def _selected(func: Callable, base: str, args: tuple, kwargs: dict) -> Any:
+    """Applies a function that selects integers, or cuts them at the zero point."""
+    q = args[0] if args else kwargs["input"]
+    if base == "relu":
+        return wrap(q._integers.clamp(min=q._parameters.zero_point), q._parameters)
+    result = func(*_mapped(_integers_of, args), **_mapped(_integers_of, kwargs))
+    dtype = q._integers.dtype
+    return _mapped(lambda t: wrap(t, q._parameters) if t.dtype == dtype else t, result)
 
 
 def _first(args: tuple, kwargs: dict) -> QuantizedTensor | None:

@@ -17,6 +17,7 @@ from facula.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
 import facula
 import facula.nn as nn
+from facula import _quantized_ops
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "quantize"))
@@ -339,6 +340,40 @@ def test_sums_of_convolutions_are_exact(groups, dtype):
     sums = facula._int8_conv2d(x, w, None, None, 7, 0, False, facula.int32, 2, 1, 1, groups)
     expected = nn.functional.conv2d(x.double() - 7, w.double(), None, 2, 1, 1, groups)
     assert facula.equal(sums.double(), expected)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_transposed_convolutions_and_those_of_volumes_sum_integers_exactly(rank, transposed):
+    r, sizes = np.random.RandomState(), [5, 6, 4][:rank]
+    for groups, stride, padding, dilation in ((1, 1, 0, 1), (2, 2, 1, 1), (1, 3, 2, 2), (2, 1, 2, 1)):
+        kernel = [3, 2, 3][:rank] if transposed else [1 if dilation == 2 else 2] * rank
+        shape = (4, 6 // groups, *kernel) if transposed else (6, 4 // groups, *kernel)
+        x = facula.from_numpy(r.randint(0, 256, (2, 4, *sizes)).astype(np.uint8))
+        w = facula.from_numpy(r.randint(-128, 128, shape).astype(np.int8))
+        qw = facula._make_per_tensor_quantized_tensor(w, 1.0, 0)
+        geometry = {"stride": (stride,) * rank, "padding": (padding,) * rank, "dilation": (dilation,) * rank}
+        geometry |= {"output_padding": (int(stride > 1),) * rank, "groups": groups, "transposed": transposed}
+        packed = _quantized_ops.ConvPackedParams(qw, None, **geometry)
+        sums = _quantized_ops._sums(x, 9, packed, rank)
+        assert sums.dtype == facula.int32
+        assert facula.equal(sums.double(), _quantized_ops._real_sums(x.double() - 9, packed, rank))
+
+
+def test_sums_and_products_of_two_tensors_are_one_kernel_with_the_rounding_of_numbers():
+    r = np.random.RandomState()
+    for dtype, other in ((facula.quint8, 7), (facula.qint8, -5)):
+        a, b = (
+            facula.quantize_per_tensor(facula.from_numpy(r.randn(3, 50).astype(np.float32)), s, z, dtype)
+            for s, z in ((0.02, 3), (0.05, other))
+        )
+        for name, f in (("add", np.add), ("mul", np.multiply), ("add_relu", np.add)):
+            q = getattr(facula.ops.quantized, name)(a, b, 0.03, 4)
+            y = f(a.dequantize().numpy(), b.dequantize().numpy())
+            y = np.maximum(y, 0) if "relu" in name else y
+            steps = np.rint(y * (np.float32(1) / np.float32(0.03))) + 4
+            low, high = (0, 255) if dtype == facula.quint8 else (-128, 127)
+            assert np.array_equal(q.int_repr().numpy(), np.clip(steps, low, high))
 
 
 def test_dynamic_quantisation_replaces_layers_and_keeps_results_near():
