@@ -140,6 +140,7 @@ class OpOverloadPacket:
         self._by_overload = {(full.partition(".")[2] or "default"): full for full in operators}
         self._op = _C.operator_call(self._called, operators, in_place, self)
         self._others: dict[tuple[str, str], OpOverload] = {}
+        self._functions = _defined.get(operators[0]) if len(operators) == 1 else None  # for a user's operator
         self.__name__ = name
         self.__module__ = f"{__name__}.{namespace}"
 
