@@ -39,7 +39,7 @@ class Block(nn.Module):
 
 
 class Mobile(nn.Module):
-    """A stem, blocks (middle, kernel, stride, outputs), possibly a last pointwise convolution, a classifier."""
+    """A stem, blocks (middle, kernel, stride, outputs), a last pointwise convolution, and a classifier."""
 
     def __init__(
         self, stem: int, blocks: list[tuple[int, int, int, int]], last: int = 0, classes: int = 10
@@ -86,6 +86,48 @@ def mcunet() -> nn.Module:
     return Mobile(16, MCUNET_BLOCKS)
 
 
+MOBILENET_BLOCKS = [
+    (16, 3, 1, 8),
+    (48, 3, 2, 8),
+    (48, 3, 1, 8),
+    (48, 3, 2, 16),
+    *[(96, 3, 1, 16)] * 2,
+    (96, 3, 2, 24),
+    *[(144, 3, 1, 24)] * 3,
+    (144, 3, 1, 32),
+    *[(192, 3, 1, 32)] * 2,
+    (192, 3, 2, 56),
+    *[(336, 3, 1, 56)] * 2,
+    (336, 3, 1, 112),
+]
+PROXYLESS_BLOCKS = [
+    (16, 3, 1, 8),
+    (24, 5, 2, 16),
+    (48, 3, 1, 16),
+    (48, 7, 2, 16),
+    (48, 3, 1, 16),
+    *[(48, 5, 1, 16)] * 2,
+    (96, 7, 2, 24),
+    *[(72, 5, 1, 24)] * 3,
+    (144, 5, 1, 32),
+    *[(96, 5, 1, 32)] * 3,
+    (192, 7, 2, 64),
+    (384, 7, 1, 64),
+    *[(192, 7, 1, 64)] * 2,
+    (384, 7, 1, 96),
+]
+
+
+def mobilenet() -> nn.Module:
+    """MobileNetV2 with a width of 0.35."""
+    return Mobile(16, MOBILENET_BLOCKS)
+
+
+def proxyless() -> nn.Module:
+    """ProxylessNAS with a width of 0.3."""
+    return Mobile(16, PROXYLESS_BLOCKS)
+
+
 @dataclass(frozen=True)
 class Scheme:
     """A published sparse update: the last `biases` convolutions, and parts of weights by number."""
@@ -100,6 +142,8 @@ class Scheme:
 
 
 MCUNET_49 = Scheme(20, {24: 1 / 4, 27: 1 / 2, 30: 1 / 2})
+MOBILENET_99 = Scheme(25, {27: 1, 30: 1, 33: 1, 36: 1, 39: 1, 42: 1 / 8, 45: 1 / 2, 48: 1})
+PROXYLESS_98 = Scheme(25, {36: 1, 39: 1 / 2, 42: 1, 45: 1, 48: 1 / 4, 51: 1 / 2, 54: 1, 57: 1})
 
 
 def calibrated(

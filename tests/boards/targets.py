@@ -66,7 +66,10 @@ def _run(*command: str) -> str:
 
 
 def _cortex(name: str, machine: str, *options: str) -> Target:
-    emulator = f"qemu-system-arm -machine {machine} -nographic -icount shift=0,align=off,sleep=off -semihosting-config enable=on,target=native -kernel"
+    emulator = (
+        f"qemu-system-arm -machine {machine} -nographic -icount shift=0,align=off,sleep=off "
+        "-semihosting-config enable=on,target=native -kernel"
+    )
     folder = HERE / "cortex_m"
     startup = (str(folder / "startup.c"), "-T", str(folder / "link.ld"), "--specs=rdimon.specs")
     crt = ("-Wl,--gc-sections", "-ffunction-sections", "-fdata-sections")

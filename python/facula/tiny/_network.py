@@ -58,15 +58,15 @@ class _Saturated(Function):
     """Integers of a layer with the gradient of its surrogate, which is 0 for integers at a limit."""
 
     @staticmethod
-    def forward(ctx: Any, surrogate: Tensor, q: Tensor, zero: int, keeps_bits: bool) -> Tensor:
-        ctx.save_for_backward(_bits(q) if keeps_bits else q)
-        ctx.keeps_bits, ctx.channels = keeps_bits, q.shape[3]
+    def forward(ctx: Any, surrogate: Tensor, q: Tensor, zero: int, stores_bits: bool) -> Tensor:
+        ctx.save_for_backward(_bits(q) if stores_bits else q)
+        ctx.stores_bits, ctx.channels = stores_bits, q.shape[3]
         return q.to(_C.float32) - zero
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
         (saved,) = ctx.saved_tensors
-        inside = _unpacked(saved, ctx.channels) if ctx.keeps_bits else _inside(saved)
+        inside = _unpacked(saved, ctx.channels) if ctx.stores_bits else _inside(saved)
         return grad * inside.to(_C.float32), None, None, None
 
 
@@ -280,7 +280,7 @@ class Run:
         self.update, self.values = update, dict[str, Activation]()
         self.leaves: list[tuple[Layer, str, Tensor]] = []
         # layers whose integers the gradient of a weight reads, so that they need no bits
-        self.kept = {s for n in network.layers if update.weights.get(n.name) == 1 for s in n.sources}
+        self.needed = {s for n in network.layers if update.weights.get(n.name) == 1 for s in n.sources}
 
     def leaf(self, layer: Layer, what: str, value: Tensor) -> Tensor:
         tensor = value.clone().detach().requires_grad_()
@@ -288,9 +288,9 @@ class Run:
         return tensor
 
     def activation(self, layer: Layer, q: Tensor, surrogate: Tensor) -> Activation:
-        keeps_bits = layer.name not in self.kept and q.shape[3] % 8 == 0
+        stores_bits = layer.name not in self.needed and q.shape[3] % 8 == 0
         scale = layer.out_scale  # type: ignore[union-attr]
-        return Activation(q, scale, _Saturated.apply(surrogate, q, scale.zero, keeps_bits))
+        return Activation(q, scale, _Saturated.apply(surrogate, q, scale.zero, stores_bits))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""From a model in floating point to an 8-bit network: tracing gives its layers, and typical data their scales."""
+"""From a model in floating point to an 8-bit network: tracing gives the layers, typical data the scales."""
 
 from __future__ import annotations
 
