@@ -73,20 +73,30 @@ bool is_zero(const loop::Expr& e) { return e->kind == loop::Kind::constant && e-
 }  // namespace
 
 bool reads_only_own_element(const schedule::Group& g, int input, size_t written) {
+  using loop::Kind;
   if (g.scatter) return false;
   auto& axes = g.outputs[written]
                    .axes;  // another output may have fewer axes and be computed after this one is written
-  bool plain = true;
-  for (auto& o : g.outputs)
+  bool plain = true, folds = false, elsewhere = false;
+  auto is_folded = [&](loop::Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; };
+  auto loads = [&](loop::Expr e) { return e->kind == Kind::load && e->slot == input; };
+  for (size_t k = 0; k < g.outputs.size(); ++k) {
+    auto& o = g.outputs[k];
     loop::visit(o.value, [&](loop::Expr e) {
-      if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
-      if (e->kind != loop::Kind::load || e->slot != input) return;
+      if (is_folded(e)) {
+        folds = true;
+        loop::visit(e, [&](loop::Expr inner) { plain &= !loads(inner); });
+      }
+      if (!loads(e)) return;
+      elsewhere |= k != written;
       plain &= o.axes == axes && e->args.size() <= axes.size();
       for (size_t d = 0; plain && d < e->args.size(); ++d)
         plain = axes[d] < 0 ? is_zero(e->args[d])
-                            : e->args[d]->kind == loop::Kind::index && e->args[d]->slot == axes[d];
+                            : e->args[d]->kind == Kind::index && e->args[d]->slot == axes[d];
     });
-  return plain;
+  }
+  // A group with reductions may store one output before it computes another.
+  return plain && !(folds && elsewhere);
 }
 
 bool treats_each_element_alone(const schedule::Group& g) {
