@@ -81,7 +81,6 @@ _NAMES: dict[str, dict[str, str]] = {
     },
     _EAGER: {
         "": "PyTorchFileReader",
-        "jit": "_get_trace_graph",
         "jit._recursive": "concrete_type_store",
     },
     _CAPTURE: {

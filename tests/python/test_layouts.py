@@ -698,6 +698,14 @@ OF_VOLUMES = {
     "F.cat([a, a], 1)": (720, 1, 180, 36, 6),
     "f.pad(a, (1, 1))": (480, 1, 120, 24, 3),
     "f.interpolate(a, scale_factor=2, mode='trilinear')": (2880, 1, 360, 36, 3),
+    "f.conv3d(a, W)": (240, 1, 80, 20, 4),
+    "f.conv3d(a.contiguous(), W.contiguous(memory_format=F.channels_last_3d))": (240, 1, 80, 20, 4),
+    "f.conv3d(a.contiguous(), W)": (240, 60, 20, 5, 1),
+    "f.conv3d(a, W[:3, :1], padding='same', groups=3)": VOLUMES,
+    "f.conv_transpose3d(a, W.transpose(0, 1))": (840, 1, 168, 28, 4),
+    "f.max_pool3d(a, 2)": (36, 1, 18, 9, 3),
+    "f.max_pool3d(a, 2, return_indices=True)[1]": (36, 1, 18, 9, 3),
+    "f.avg_pool3d(a, 2)": (36, 12, 6, 3, 1),
     "nn.BatchNorm3d(3)(a)": VOLUMES,
     "nn.GroupNorm(3, 3)(a)": VOLUMES,
 }
@@ -708,7 +716,8 @@ def test_volumes_have_the_strides_of_pytorch_in_channels_last_3d(call):
     plain = F.randn(2, 3, 4, 5, 6)
     a = plain.contiguous(memory_format=F.channels_last_3d)
     assert a.stride() == VOLUMES and F.equal(a, plain)
-    names = {"F": F, "nn": nn, "f": nn.functional}
+    weight = F.linspace(-1, 1, 96).view(4, 3, 2, 2, 2)
+    names = {"F": F, "nn": nn, "f": nn.functional, "W": weight}
     F.manual_seed(0)
     result = eval(call, {**names, "a": a})
     assert result.stride() == OF_VOLUMES[call]
@@ -716,6 +725,18 @@ def test_volumes_have_the_strides_of_pytorch_in_channels_last_3d(call):
         F.manual_seed(0)
         expected = eval(call, {**names, "a": plain})
         F.testing.assert_close(result, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("f", ["conv3d(x, w, stride=2)", "conv_transpose3d(x, w)", "max_pool3d(x, 2)"])
+def test_gradients_of_volumes_in_channels_last_3d_are_those_of_contiguous_ones(f):
+    plain, w = F.randn(2, 3, 4, 5, 6), F.randn(3, 3, 2, 2, 2)
+    gradients = []
+    for form in (F.contiguous_format, F.channels_last_3d):
+        x = plain.clone(memory_format=form).requires_grad_()
+        y = eval("nn.functional." + f, {"nn": nn, "x": x, "w": w})
+        (y * F.arange(float(y.numel())).view(y.shape)).sum().backward()
+        gradients.append(x.grad)
+    F.testing.assert_close(*gradients, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "rank"), [("channels_last", 4), ("channels_last_3d", 5)])
