@@ -71,7 +71,7 @@ Results run_view_in_place(Invocation& call) {
   return self;
 }
 
-Results perform_view(Invocation& call) {
+[[gnu::noinline]] Results perform_view(Invocation& call) {
   return call.form == Form::in_place ? run_view_in_place(call) : run_view(call);
 }
 
@@ -156,14 +156,14 @@ inline Results compute(const Invocation& call) {
   return results;
 }
 
-inline Results perform_primitive(Invocation& call) {
+[[gnu::noinline]] Results perform_primitive(Invocation& call) {
   if (call.form != Form::functional)
     if (auto results = prepare_write(call)) return std::move(*results);
   return compute(call);
 }
 
 // A composite or a procedure.
-Results perform_body(Invocation& call) {
+[[gnu::noinline]] Results perform_body(Invocation& call) {
   auto& o = call.op;
   if (call.form != Form::functional)
     if (auto results = prepare_write(call)) return std::move(*results);
@@ -175,6 +175,7 @@ Results perform_body(Invocation& call) {
   return compute(call);
 }
 
+// The functions of the kinds are not inlined: their frames would become one, which every call would pay for.
 inline Results perform_by_kind(Invocation& call) {
   call.recording = autograd::needs_record(call.args);
   const Parts* parts = nullptr;
