@@ -87,11 +87,10 @@ def _with_inputs(module: Any, inputs: list, names: set[str], values: dict) -> tu
     from ..fx import GraphModule
 
     graph = copy.deepcopy(module.graph)
-    first = next(n for n in graph.nodes if n.op != "placeholder")
     given = dict(zip((n.name for n in graph.nodes if n.op == "placeholder"), inputs))
     for n in list(graph.nodes):
         if n.name in names and n.op == "call_function":
-            with graph.inserting_before(first):
+            with graph.inserting_before(next(iter(graph.nodes))):
                 stand = graph.placeholder(f"{n.name}_in")
             given[stand.name] = values[n.name]
             n.replace_all_uses_with(stand)
@@ -148,7 +147,7 @@ def _input_text(x: Any) -> str:
 
 
 def script_of(module: Any, inputs: list) -> str:
-    """Returns a script that compares the compiled module with its calls one by one, and fails if it differs."""
+    """Returns a script that compares the compiled module with its calls, and fails if it differs."""
     body = module.code.strip().replace("def forward(self, ", "def f(").replace("def forward(self", "def f(")
     tensors = ",\n    ".join(_input_text(x) for x in inputs)
     return f"""import sys
