@@ -14,7 +14,7 @@ add_dependencies(fuzz_support facula_generated)
 function(facula_fuzz_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE fuzz_support)
-  facula_link_rooms(${name} data)
+  facula_link_rooms(${name} distributed)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${FACULA_TEST_DIR})
 endfunction()
 

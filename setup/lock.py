@@ -57,9 +57,12 @@ if __name__ == "__main__":
         "pythons": ("3.11",)
     }  # of zoo, tokenizers 0.13 has no wheel for later ones; the others are beside it
     locks = {name: ((), {}) for name in ("requirements", "peer", "docs", "types")}
-    locks |= {name: (("--no-deps",), one) for name in ("zoo", "suites", "programs")}
+    locks |= {name: (("--no-deps",), one) for name in ("zoo", "suites")}
     locks["onnx"] = (), {}
-    locks["ecosystem"] = ("--no-deps", "--only-binary=:none:"), one  # some packages have no wheels
+    locks |= {
+        name: (("--no-deps", "--only-binary=:none:"), one)  # some packages have no wheels
+        for name in ("ecosystem", "programs")
+    }
     for name in sys.argv[1:] or locks:
         options, more = locks[name]
         lock(name, *options, **more)

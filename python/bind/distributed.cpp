@@ -4,6 +4,7 @@
 //   Group(name, rank, size, token, interface)
 //     address() -> str, open(addresses) -> [bool], connect([[bool]], timeout)    in this order
 //     collective(kind, inputs, outputs, reduction, root, timeout, wait) -> GroupWork, or None if it waited
+//     all_reduce(tensor, reduction, timeout) -> whether it was done; False for tensors that need collective()
 //     message(is_send, tensor, peer, tag, timeout) -> GroupWork
 //     abort(reason), leave(), is_local(rank), records() -> JSON, sequence()
 //   GroupWork
@@ -12,6 +13,7 @@
 
 #include "facula/base/interrupt.h"
 #include "facula/distributed/group.h"
+#include "facula/tensor/sparse.h"
 #include "tensor.h"
 
 namespace facula::bind {
@@ -137,6 +139,8 @@ void add_tensors(Call& call, std::vector<Buffer>& to, const char* what, PyObject
   PyRef items = checked(PySequence_Fast(list, "expected a list of tensors"));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     Tensor t = tensor_argument(name(call.kind), what, PySequence_Fast_GET_ITEM(items.get(), i));
+    runtime_check(t.device().type == DeviceType::cpu, name(call.kind))
+        << "tensors on the device " << t.device() << "; the backend gloo takes those of the CPU";
     value_check(t.is_contiguous() && !t.impl()->is_lazy(), name(call.kind)) << "Tensors must be contiguous";
     size_t bytes = size_t(t.numel().concrete()) * size_t(t.itemsize());
     to.push_back({bytes ? static_cast<char*>(t.data_ptr()) : nullptr, bytes});
@@ -239,6 +243,39 @@ PyObject* group_collective(PyObject* o, PyObject* const* args, Py_ssize_t n) {
       return wrap_work(w);
     }
     Py_RETURN_NONE;
+  });
+}
+
+// The usual all_reduce of one tensor on the calling thread. False: the tensor needs what collective() does before.
+PyObject* group_all_reduce(PyObject* o, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&]() -> PyObject* {
+    type_check(n == 3, "all_reduce") << "expected tensor, reduction, timeout";
+    if (!is_tensor(args[0])) Py_RETURN_FALSE;
+    Call call;
+    call.kind = Kind::all_reduce;
+    Tensor t = tensor_argument("all_reduce", "tensor", args[0]);
+    bool is_usual = t.device().type == DeviceType::cpu && !is_sparse(t) && !is_complex(t.dtype());
+    if (!is_usual || !t.is_contiguous() || t.impl()->is_lazy()) Py_RETURN_FALSE;
+    call.reduction = Reduction(PyLong_AsLong(args[1]));
+    call.timeout = PyFloat_AsDouble(args[2]);
+    if (PyErr_Occurred()) throw PythonError();
+    call.dtype = t.dtype();
+    check_reduction("all_reduce", call.reduction, call.dtype);
+    call.sizes.assign(t.int_sizes().begin(), t.int_sizes().end());
+    size_t bytes = size_t(t.numel().concrete()) * size_t(t.itemsize());
+    call.input = {{bytes ? static_cast<char*>(t.data_ptr()) : nullptr, bytes}};
+    call.output = call.input;
+    call.site = call_site();
+    t.bump_version();
+    profile::Scope scope(profile::Category::library, "gloo:", "all_reduce");
+    if (profile::wants_shapes()) {
+      call.tensors.push_back(t);
+      scope.describe(shapes_text(call, 1), "");
+    }
+    Work w(std::move(call));
+    WithoutGil free;
+    group(o).run(w);
+    Py_RETURN_TRUE;
   });
 }
 
@@ -357,6 +394,8 @@ PyMethodDef group_methods[] = {
      "connect([[bool]], timeout): with what open() gave on each rank."},
     {"collective", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_collective)), METH_FASTCALL,
      nullptr},
+    {"all_reduce", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_all_reduce)), METH_FASTCALL,
+     "all_reduce(tensor, reduction, timeout) -> False if the tensor needs collective()."},
     {"message", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_message)), METH_FASTCALL,
      nullptr},
     {"abort", group_abort, METH_O, "abort(reason): every operation of every rank raises it from now on."},
@@ -394,8 +433,13 @@ PyObject* read_group_memory(PyObject*, PyObject* path) {
                          s.waiting ? Py_True : Py_False, "waiting_s", s.waiting_s, "mean_ms", s.mean_ms);
   });
 }
+PyObject* read_group_records(PyObject*, PyObject* path) {
+  return guarded([&] { return unicode(read_records(std::string(text_of(path)))); });
+}
 PyMethodDef functions[] = {{"read_group_memory", read_group_memory, METH_O,
                             "The state of a rank, from the file of its shared memory."},
+                           {"read_group_records", read_group_records, METH_O,
+                            "The flight recorder of a rank, from the same file, as JSON."},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

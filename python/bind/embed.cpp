@@ -18,9 +18,15 @@ std::vector<embed::Entry> entries_of(PyObject* list) {
   std::vector<embed::Entry> entries;
   for (Py_ssize_t k = 0; k < size(all); ++k) {
     const char* name;
-    PyObject *program, *arguments;
-    if (!PyArg_ParseTuple(item(all, k), "sOO", &name, &program, &arguments)) throw PythonError();
+    PyObject *program, *arguments, *in_arena;
+    if (!PyArg_ParseTuple(item(all, k), "sOOO", &name, &program, &arguments, &in_arena)) throw PythonError();
     auto& entry = entries.emplace_back(embed::Entry{name, &traced_of(program), {}});
+    PyRef numbers = sequence(in_arena);
+    for (Py_ssize_t i = 0; i < size(numbers); ++i) {
+      long number = PyLong_AsLong(item(numbers, i));
+      if (number == -1 && PyErr_Occurred()) throw PythonError();
+      entry.in_arena.insert(int(number));
+    }
     PyRef names = sequence(arguments);
     for (Py_ssize_t i = 0; i < size(names); ++i) entry.arguments.emplace_back(text_of(item(names, i)));
   }
@@ -56,14 +62,20 @@ PyObject* c_program(PyObject*, PyObject* args) {
       PyRef text(unicode(f));
       checked(PyList_Append(functions.get(), text.get()));
     }
-    return Py_BuildValue("(OOLLL)", files.get(), functions.get(), (long long)program.arena,
-                         (long long)program.constant, (long long)program.writable);
+    PyRef blocks = checked(PyList_New(0));
+    for (auto& [entry, b] : program.blocks) {
+      PyRef block = checked(Py_BuildValue("(ssLLnn)", entry.c_str(), b.name.c_str(), (long long)b.offset,
+                                          (long long)b.bytes, Py_ssize_t(b.first), Py_ssize_t(b.last)));
+      checked(PyList_Append(blocks.get(), block.get()));
+    }
+    return Py_BuildValue("(OOLLLO)", files.get(), functions.get(), (long long)program.arena,
+                         (long long)program.constant, (long long)program.writable, blocks.get());
   });
 }
 
 PyMethodDef functions[] = {
     {"c_program", c_program, METH_VARARGS,
-     "c_program(name, [(entry, Program, argument names)], [(name, tensor)]) -> (files, functions, arena, constant, writable)"},
+     "c_program(name, [(entry, Program, argument names, arguments in the arena)], [(name, tensor)]) -> (files, functions, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "facula/catalog/torch_random.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -150,10 +151,18 @@ PyObject* seed_default(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject*
   if (!take_arguments("manual_seed", spec, 1, args, n, kwnames, &seed)) return nullptr;
   return manual_seed(default_object, seed);
 }
-PyMethodDef functions[] = {{"manual_seed",
-                            reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(seed_default)),
-                            METH_FASTCALL | METH_KEYWORDS, "Seeds the default generator and gives it."},
-                           {nullptr, nullptr, 0, nullptr}};
+PyObject* use_torch_random(PyObject*, PyObject* on) {
+  return guarded([&] {
+    catalog::torch_random::use(is_true(on));
+    Py_RETURN_NONE;
+  });
+}
+PyMethodDef functions[] = {
+    {"_use_torch_random", use_torch_random, METH_O,
+     "_use_torch_random(on): should a seed give the numbers that it gives in PyTorch?"},
+    {"manual_seed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(seed_default)),
+     METH_FASTCALL | METH_KEYWORDS, "Seeds the default generator and gives it."},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 

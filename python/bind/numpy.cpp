@@ -1,5 +1,6 @@
 // NumPy arrays without NumPy's headers: both ways through the array interface (a dict with address, sizes,
 // strides and type).
+#include <cstddef>
 #include <optional>
 
 #include "facula/base/warning.h"
@@ -49,9 +50,12 @@ PyObject* holder_interface(PyObject* self, void*) {
       PyTuple_SET_ITEM(sizes.get(), i, PyLong_FromLongLong(t.int_sizes()[size_t(i)]));
       PyTuple_SET_ITEM(strides.get(), i, PyLong_FromLongLong(t.int_strides()[size_t(i)] * t.itemsize()));
     }
+    // NumPy before 2.4 refuses address 0, which a tensor without elements may have.
+    static char no_elements[alignof(std::max_align_t)];
+    void* data = t.data_ptr() ? t.data_ptr() : no_elements;
     return Py_BuildValue("{s:i,s:s,s:O,s:O,s:(NO)}", "version", 3, "typestr", typestr(t.dtype()).c_str(),
-                         "shape", sizes.get(), "strides", strides.get(), "data",
-                         PyLong_FromVoidPtr(t.data_ptr()), Py_False);
+                         "shape", sizes.get(), "strides", strides.get(), "data", PyLong_FromVoidPtr(data),
+                         Py_False);
   });
 }
 void holder_dealloc(PyObject* self) {

@@ -482,6 +482,8 @@ PyObject* get_version(PyObject* self, void*) {
     return PyLong_FromUnsignedLong(tensor_of(self).version());
   });
 }
+// A number that two Python objects share if they are handles of one tensor.
+PyObject* get_cdata(PyObject* self, void*) { return PyLong_FromVoidPtr(impl_of(self)); }
 PyObject* is_inference(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->inference); }
 PyObject* retain_grad(PyObject* self, PyObject*) {
   return guarded("retain_grad", [&] {
@@ -529,7 +531,10 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject
     PyObject* v[4];
     if (!take_arguments("backward", spec, 0, args, n, kwnames, v)) return nullptr;
     Tensor root = tensor_of(self), gradient;
-    if (v[0] && v[0] != Py_None) gradient = tensor_argument("backward", "gradient", v[0]);
+    std::vector<Tensor> gradients = tensor_list_argument("backward", "gradient", v[0], true);
+    runtime_check(gradients.size() == 1 || !v[0] || v[0] == Py_None, "backward")
+        << "got 1 tensors and " << gradients.size() << " gradients";
+    if (!gradients.empty()) gradient = gradients[0];
     bool create = v[2] && is_true(v[2]);
     bool retain = v[1] && v[1] != Py_None ? is_true(v[1]) : create;
     std::vector<Tensor> inputs = tensor_list_argument("backward", "inputs", v[3]);
@@ -759,6 +764,7 @@ PyGetSetDef tensor_getset[] = {
     {"retains_grad", get_retains_grad, nullptr, "Does a result keep its gradient?", nullptr},
     {"data", get_data, set_data, "The same memory, unknown to autograd.", nullptr},
     {"_base", get_base, nullptr, "The tensor that this is a view of, or None.", nullptr},
+    {"_cdata", get_cdata, nullptr, "The address of the tensor's description.", nullptr},
     {"_version", get_version, nullptr, "How often it was written in place.", nullptr},
     {"H", get_hermitian, nullptr, "The conjugate transpose of a matrix.", nullptr},
     {"mH", get_hermitian, nullptr, "The conjugate transpose of the last two dimensions.",

@@ -24,14 +24,13 @@ _SWITCHES = {
     "_jit_set_texpr_fuser_enabled": None,
     "_jit_texpr_fuser_enabled": False,
     "_log_api_usage_metadata": None,
-    "_get_tracing_state": None,
     "_log_api_usage_once": None,
 }
 
 
 # Questions to PyTorch's dispatcher, transforms and modes, and what answers them.
 def _answers(native: ModuleType) -> dict[str, Any]:
-    from . import _functorch, _modes, _unsupported
+    from . import _functorch, _modes, _trace_graph, _unsupported
     from .library import _KEYS
     from .nn.modules.module import _parse_to
 
@@ -48,8 +47,9 @@ def _answers(native: ModuleType) -> dict[str, Any]:
         "_get_accelerator": lambda check=None: native.device("cpu"),
         "_get_default_device": lambda: str(_modes.get_default_device()),
         "_get_privateuse1_backend_name": lambda: "privateuseone",
+        "_get_tracing_state": _trace_graph.tracing_state,
         "_is_torch_function_mode_enabled": lambda: bool(native.torch_function_modes()),
-        "_is_tracing": lambda: False,
+        "_is_tracing": lambda: bool(_trace_graph.tracing_state()),
     }
 
 

@@ -5,6 +5,7 @@ in ``ops.aten``, those of users (:mod:`facula.library`) in the users' namespaces
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 from collections.abc import Callable
@@ -145,6 +146,7 @@ class OpOverloadPacket:
         self._by_overload = {(full.partition(".")[2] or "default"): full for full in operators}
         self._op = _C.operator_call(self._called, operators, in_place, self)
         self._others: dict[tuple[str, str], OpOverload] = {}
+        self._functions = _defined.get(operators[0]) if len(operators) == 1 else None  # for a user's operator
         self.__name__ = name
         self.__module__ = f"{__name__}.{namespace}"
 
@@ -259,6 +261,10 @@ class HigherOrderOperator:
         return self._name
 
 
+# By namespace: the module whose ``find(name)`` returns an operator that is a function of Python, or None.
+_FUNCTIONS = {"quantized": "_quantized_ops", "quantized_decomposed": "_quantized_decomposed"}
+
+
 class _OpNamespace(ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(f"{__name__.partition('.')[0]}.ops.{name}")
@@ -275,9 +281,8 @@ class _OpNamespace(ModuleType):
         if not operators and self._ns == "aten" and name in OPERATORS:
             refused = self.__dict__[name] = RefusedOperator(f"aten.{name}")
             return refused
-        if not operators and self._ns == "quantized":
-            from ._quantized_ops import find
-
+        if not operators and self._ns in _FUNCTIONS:
+            find = importlib.import_module(f".{_FUNCTIONS[self._ns]}", __package__).find
             if (function := find(name)) is not None:
                 setattr(self, name, function)
                 return function
@@ -328,23 +333,25 @@ class _Ops(ModuleType):
 ops = _Ops()
 
 
-class SizeOperator:
-    """An operator that returns a size of a tensor instead of a tensor: ``facula.ops.aten.sym_size.int``."""
+class FunctionOperator:
+    """An overload that is a function of Python; a trace records the operators that it calls."""
 
-    namespace, _overloadname = "aten", "int"
-
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._opname, self._function = name, function
-        self.__name__ = f"{name}.{self._overloadname}"
-        self.__module__ = f"{__name__}.{self.namespace}"
+    def __init__(self, namespace: str, name: str, overload: str, function: Callable[..., Any]) -> None:
+        self.namespace, self._opname, self._overloadname = namespace, name, overload
+        self._function = function
+        self.__name__ = f"{name}.{overload}"
+        self.__module__ = f"{__name__}.{namespace}"
         self.__qualname__ = str(self)
-        setattr(self, self._overloadname, self)  # the only overload
+        self.__doc__ = function.__doc__
+        setattr(self, overload, self)  # an operator with one overload is its own packet
 
-    def __call__(self, /, *args: Any) -> Any:
-        return self._function(*args)
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
 
     def name(self) -> str:
-        return f"{self.namespace}::{self._opname}.{self._overloadname}"
+        """Returns ``aten::sym_size.int``; without the overload if it is the default one."""
+        overload = "" if self._overloadname == "default" else "." + self._overloadname
+        return f"{self.namespace}::{self._opname}{overload}"
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self._opname}.{self._overloadname}"
@@ -355,8 +362,15 @@ class SizeOperator:
     def __reduce__(self) -> tuple:
         return _operator, (self.namespace, self._opname, self._overloadname)
 
-    def __deepcopy__(self, memo: Any) -> SizeOperator:
+    def __deepcopy__(self, memo: dict) -> FunctionOperator:
         return self
+
+
+class SizeOperator(FunctionOperator):
+    """An operator that returns a size of a tensor instead of a tensor: ``facula.ops.aten.sym_size.int``."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__("aten", name, "int", function)
 
 
 ops.aten.sym_size = SizeOperator("sym_size", _C.Tensor.size)

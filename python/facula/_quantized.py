@@ -44,7 +44,7 @@ FLOAT_ZEROS = _qscheme.per_channel_affine_float_qparams
 class Parameters:
     """Scale and zero point of a quantised tensor; with an axis, vectors with one of each per channel."""
 
-    __slots__ = ("_broadcast", "axis", "dtype", "scale", "scheme", "zero_point")
+    __slots__ = ("_broadcast", "_input_zero_point", "axis", "dtype", "scale", "scheme", "zero_point")
 
     def __init__(self, dtype: Any, scale: Any, zero_point: Any, axis: int | None = None) -> None:
         self.dtype, self.scale, self.zero_point, self.axis = dtype, scale, zero_point, axis
@@ -54,6 +54,7 @@ class Parameters:
             floating = zero_point.dtype.is_floating_point
             self.scheme = FLOAT_ZEROS if floating else _qscheme.per_channel_affine
         self._broadcast: dict[int, tuple[Tensor, Tensor]] = {}
+        self._input_zero_point: Tensor | None = None
 
     def tensors(self, rank: int) -> tuple[Tensor, Tensor]:
         """Returns scale and zero point in shapes that broadcast with a tensor of ``rank`` dimensions."""
@@ -70,8 +71,23 @@ class Parameters:
         return self._broadcast[rank]
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Returns the integers for the numbers ``x``."""
+        """Returns the integers for the results ``x`` of an operator: rounds, then adds the zero point."""
+        return self._integers_of(x, *self.tensors(x.dim()))
+
+    def quantize_input(self, x: Tensor) -> Tensor:
+        """Returns the integers for the numbers ``x`` of a user: adds the zero point, then rounds.
+
+        PyTorch rounds in this order in ``quantize_per_tensor`` and ``quantize_per_channel``, which differs at
+        ties. It adds with one rounding for 8-bit integers that share a scale, and with two elsewhere.
+        """
+        if self._input_zero_point is None:
+            is_fused = self.axis is None and self.dtype in (qint8, quint8)
+            _, zero_point = self.tensors(x.dim())
+            self._input_zero_point = zero_point.to(_C.float64 if is_fused else _C.float32)
         scale, zero_point = self.tensors(x.dim())
+        return self._integers_of(x, scale, self._input_zero_point.reshape(zero_point.shape))
+
+    def _integers_of(self, x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
         held = INTEGERS[self.dtype]
         return _f._quantize_affine(x, scale, zero_point, held.low, held.high, held.dtype)
 
@@ -202,6 +218,10 @@ _HOMOGENEOUS = frozenset(
     max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d interpolate upsample upsample_nearest
     upsample_bilinear mean relu max min topk sort amax amin""".split()
 )
+# A subset of these, which is monotone and selects elements: computed on the integers.
+_SELECTS = frozenset(
+    "relu max_pool1d max_pool2d max_pool3d max_pool2d_with_indices adaptive_max_pool2d".split()
+)
 # Computed on the numbers; the result is quantised with a fixed scale, and its smallest integer stands for 0
 # or for -1.
 _BOUNDED = {"sigmoid": (1 / 256, 0), "hardsigmoid": (1 / 256, 0), "tanh": (2 / 256, 128)}
@@ -246,6 +266,8 @@ def _computed(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
         args[0]._integers.copy_(first._parameters.quantize(result))
         return args[0]
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
+    if base in _SELECTS and first.dtype in (quint8, qint8):
+        return _selected(func, base, args, kwargs)
     if base in _HOMOGENEOUS:
         # A zero point that is no integer is added before the sum is rounded: halves go to even integers.
         steps = Parameters(parameters.dtype, 1.0, float(parameters.zero_point))
@@ -255,6 +277,16 @@ def _computed(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
         )
     result = func(*_mapped(real, args), **_mapped(real, kwargs))
     return _mapped(lambda t: requantized(t, parameters) if t.dtype.is_floating_point else t, result)
+
+
+def _selected(func: Callable, base: str, args: tuple, kwargs: dict) -> Any:
+    """Applies a function that selects integers, or cuts them at the zero point."""
+    q = args[0] if args else kwargs["input"]
+    if base == "relu":
+        return wrap(q._integers.clamp(min=q._parameters.zero_point), q._parameters)
+    result = func(*_mapped(_integers_of, args), **_mapped(_integers_of, kwargs))
+    dtype = q._integers.dtype
+    return _mapped(lambda t: wrap(t, q._parameters) if t.dtype == dtype else t, result)
 
 
 def _first(args: tuple, kwargs: dict) -> QuantizedTensor | None:
@@ -482,7 +514,7 @@ def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     if not is_quantized(src):
         if src.dtype != _C.float32:
             raise RuntimeError(f"copy_: quantized tensors take elements of float32, got {src.dtype}")
-        self._integers.copy_(self._parameters.quantize(src.expand(self.shape)))
+        self._integers.copy_(self._parameters.quantize_input(src.expand(self.shape)))
         return self
     if self.dtype != src.dtype or self._parameters.scheme is not src._parameters.scheme:
         raise RuntimeError(
@@ -500,7 +532,7 @@ def _setitem(self: QuantizedTensor, index: Any, value: Any) -> None:
         raise RuntimeError("__setitem__: a tensor quantized per channel cannot be assigned to by index")
     value = real(value)
     value = value if isinstance(value, Tensor) else _C.tensor(float(value))
-    self._integers[index] = p.quantize(value)
+    self._integers[index] = p.quantize_input(value)
 
 
 def _is_floating_point(self: Tensor) -> bool:
@@ -602,7 +634,8 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
     scale, zero_point = float(scale), int(zero_point)
     _check_scale(scale, "quantize_per_tensor")
     _check_zero_point(zero_point, held, "quantize_per_tensor")
-    return requantized(input.detach(), Parameters(dtype, scale, zero_point))
+    parameters = Parameters(dtype, scale, zero_point)
+    return wrap(parameters.quantize_input(input.detach()), parameters)
 
 
 @recordable
@@ -617,7 +650,7 @@ def quantize_per_channel(
     if not zero_points.dtype.is_floating_point and zero_points.numel():
         for zero_point in (zero_points.min(), zero_points.max()):
             _check_zero_point(int(zero_point), held, name)
-    return requantized(input.detach(), parameters)
+    return wrap(parameters.quantize_input(input.detach()), parameters)
 
 
 def _channel_parameters(

@@ -73,15 +73,44 @@ def _binary(name: str, f: Callable, relu: bool) -> Callable:
         if out is None and is_quantized(scale):
             out = scale
         p = out._parameters if out is not None else Parameters(a.dtype, float(scale), int(zero_point))
-        result = f(real(a), real(b))
-        result = requantized(result.relu() if relu else result, p)
+        integers = _pair(a, b, p, f is _f.mul, relu)
         if out is None:
-            return result
-        out._integers.copy_(result._integers)
+            return wrap(integers, p)
+        out._integers.copy_(integers)
         return out
 
     call.__name__ = call.__qualname__ = name
     return call
+
+
+def _pair(a: QuantizedTensor, b: QuantizedTensor, p: Parameters, multiply: bool, relu: bool) -> Tensor:
+    """Returns the integers of the sum or product of two tensors, which one kernel computes."""
+    operands = [a._integers, b._integers]
+    for q in (a._parameters, b._parameters, p):
+        operands += q.tensors(0)
+    if _C.is_tracing():
+        return _rounded_pair(multiply, relu, p.dtype, *operands)
+    layout = tuple((tuple(t.shape), t.stride(), t.dtype) for t in operands)
+    return _pair_program(multiply, relu, p.dtype, layout)(*operands)
+
+
+def _rounded_pair(multiply: bool, relu: bool, dtype: Any, *operands: Tensor) -> Tensor:
+    a, b, a_scale, a_zero, b_scale, b_zero, scale, zero_point = operands
+    x = _f._dequantize_affine(a, a_scale, a_zero, _C.float32)
+    y = _f._dequantize_affine(b, b_scale, b_zero, _C.float32)
+    result = x * y if multiply else x + y
+    held = INTEGERS[dtype]
+    result = result.relu() if relu else result
+    return _f._quantize_affine(result, scale, zero_point, held.low, held.high, held.dtype)
+
+
+@functools.lru_cache(1024)
+def _pair_program(multiply: bool, relu: bool, dtype: Any, layout: tuple) -> Callable:
+    """Returns the program of ``_rounded_pair`` for operands of these layouts."""
+    from .program import trace
+
+    likes = [_f.empty_strided(sizes, strides, dtype=kind) for sizes, strides, kind in layout]
+    return trace(functools.partial(_rounded_pair, multiply, relu, dtype), *likes)
 
 
 def _with_number(name: str, a: QuantizedTensor, number: float, relu: bool) -> QuantizedTensor:
@@ -417,7 +446,8 @@ def dynamically_quantized(x: Tensor, reduce_range: bool) -> QuantizedTensor:
     """Returns ``x`` quantised with the range of its elements."""
     low, high = (float(t) for t in _f.aminmax(x)) if x.numel() else (0.0, 0.0)
     scale, zero_point = choose_parameters(low, high, INTEGERS[quint8], reduce_range)
-    return requantized(x, Parameters(quint8, scale, zero_point))
+    parameters = Parameters(quint8, scale, zero_point)
+    return wrap(parameters.quantize_input(x), parameters)
 
 
 def _check_float(x: Any, name: str) -> Tensor:
@@ -484,20 +514,11 @@ def _conv(
             f"quantized::{name}: expected a batched input of {rank + 2} dimensions, got shape "
             f"{tuple(x.shape)}"
         )
-    if g["transposed"] or rank == 3 or not w._is_symmetric:
-        f = getattr(_nn(), f"conv{'_transpose' * g['transposed']}{rank}d")
-        more = (g["output_padding"],) if g["transposed"] else ()
-        order = (g["groups"], g["dilation"]) if g["transposed"] else (g["dilation"], g["groups"])
-        sums = f(
-            x.double() - q._parameters.zero_point,
-            _centred(w.weight),
-            None,
-            g["stride"],
-            g["padding"],
-            *more,
-            *order,
-        )
-        return _finished(sums, w, p, q._parameters.scale, relu, 1)
+    zero = q._parameters.zero_point
+    if not w._is_symmetric:
+        return _finished(_real_sums(x.double() - zero, w, rank), w, p, q._parameters.scale, relu, 1)
+    if g["transposed"] or rank == 3:
+        return _finished(_sums(x, zero, w, rank), w, p, q._parameters.scale, relu, 1)
     line = rank == 1
     weight = w.weight._integers.unsqueeze(2) if line else w.weight._integers
     x = x.unsqueeze(2) if line else x.contiguous(memory_format=_C.channels_last)
@@ -521,6 +542,74 @@ def _conv(
         g["groups"],
     )
     return y.squeeze(2) if line else y
+
+
+def _real_sums(x: Tensor, w: PackedParams, rank: int) -> Tensor:
+    """Returns sums of products with a weight that has zero points, in float64, which holds them exactly."""
+    g = w.geometry
+    f = getattr(_nn(), f"conv{'_transpose' * g['transposed']}{rank}d")
+    more = (g["output_padding"],) if g["transposed"] else ()
+    order = (g["groups"], g["dilation"]) if g["transposed"] else (g["dilation"], g["groups"])
+    return f(x, _centred(w.weight), None, g["stride"], g["padding"], *more, *order)
+
+
+def _sums(x: Tensor, zero: int, w: PackedParams, rank: int) -> Tensor:
+    """Returns the int32 sums of a transposed convolution, or of one of three dimensions."""
+    g, weight = w.geometry, w.weight._integers
+    stride, padding, dilation = (list(g[k]) for k in ("stride", "padding", "dilation"))
+    if g["transposed"]:
+        x, weight, padding = _spread(x, zero, weight, g)
+        stride = [1] * rank
+    if rank == 3:
+        return _volume_sums(x, zero, weight, (stride, padding, dilation), g["groups"])
+    if rank == 1:
+        x, weight = x.unsqueeze(2), weight.unsqueeze(2)
+        stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+    sums = _plane_sums(x, zero, weight, (stride, padding, dilation), g["groups"])
+    return sums.squeeze(2) if rank == 1 else sums
+
+
+def _plane_sums(x: Tensor, zero: int, weight: Tensor, geometry: tuple, groups: int) -> Tensor:
+    x = x.contiguous(memory_format=_C.channels_last)
+    return _f._int8_conv2d(x, weight, None, None, zero, 0, False, _C.int32, *geometry, groups)
+
+
+def _volume_sums(x: Tensor, zero: int, weight: Tensor, geometry: tuple, groups: int) -> Tensor:
+    """Returns the sums of a convolution of volumes: those of planes, for each slice of the weight."""
+    strides, paddings, dilations = geometry
+    x = _f.constant_pad_nd(x, [0, 0, 0, 0, paddings[0], paddings[0]], zero)
+    batch, channels, depth, *plane = x.shape
+    reach = dilations[0] * (weight.shape[2] - 1)
+    depth_out = (depth - reach - 1) // strides[0] + 1
+    sums = None
+    for k in range(weight.shape[2]):
+        first = k * dilations[0]
+        slices = x[:, :, first : first + (depth_out - 1) * strides[0] + 1 : strides[0]]
+        planes = slices.transpose(1, 2).reshape(batch * depth_out, channels, *plane)
+        in_plane = tuple(n[1:] for n in geometry)
+        products = _plane_sums(planes, zero, weight[:, :, k].contiguous(), in_plane, groups)
+        sums = products if sums is None else sums + products
+    return sums.unflatten(0, (batch, depth_out)).transpose(1, 2)  # type: ignore[union-attr]
+
+
+def _spread(x: Tensor, zero: int, weight: Tensor, g: dict) -> tuple[Tensor, Tensor, list[int]]:
+    """Returns the input, weight and padding of the convolution that computes a transposed one.
+
+    The elements of its input are ``stride`` apart, and its weight is mirrored.
+    """
+    rank, groups = weight.dim() - 2, g["groups"]
+    kernel, stride, dilation = weight.shape[2:], g["stride"], g["dilation"]
+    sizes = [(n - 1) * s + 1 for n, s in zip(x.shape[2:], stride)]
+    spread = _f.full([*x.shape[:2], *sizes], zero, dtype=x.dtype)
+    spread[(..., *(slice(None, None, s) for s in stride))] = x
+    around = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, g["padding"])]
+    sides = [(a, a + extra) for a, extra in zip(around, g["output_padding"])]
+    pads = [n for pair in reversed(sides) for n in pair]
+    spread = _f.constant_pad_nd(spread, pads, zero)
+    mirrored = weight.flip(list(range(2, rank + 2)))
+    inputs, outputs = weight.shape[0] // groups, weight.shape[1]
+    mirrored = mirrored.reshape(groups, inputs, outputs, *kernel).transpose(1, 2)
+    return spread, mirrored.reshape(groups * outputs, inputs, *kernel).contiguous(), [0] * rank
 
 
 def _conv_op(name: str, rank: int, relu: bool) -> Callable:

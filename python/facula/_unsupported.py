@@ -39,11 +39,6 @@ _NAMES: dict[str, dict[str, str]] = {
         "distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
         "distributed._composable": "",
         "distributed._composable.replicate": "replicate",
-        "distributed._functional_collectives": """
-            AsyncCollectiveTensor all_gather_tensor all_gather_tensor_autograd all_reduce
-            all_to_all_single all_to_all_single_autograd broadcast permute_tensor
-            reduce_scatter_tensor reduce_scatter_tensor_autograd wait_tensor
-        """,
         "distributed.tensor._utils": """
             compute_global_tensor_info compute_local_shape_and_global_offset
             compute_local_tensor_info
@@ -86,7 +81,6 @@ _NAMES: dict[str, dict[str, str]] = {
     },
     _EAGER: {
         "": "PyTorchFileReader",
-        "jit": "_get_trace_graph",
         "jit._recursive": "concrete_type_store",
     },
     _CAPTURE: {

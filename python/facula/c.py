@@ -18,9 +18,21 @@ from . import _C
 from .program import Program
 from .serialization import replacing
 
-__all__ = ["Report", "compile"]
+__all__ = ["Block", "Report", "compile"]
 
 Tensor = _C.Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the arena, which a tensor occupies during some steps of a function."""
+
+    entry: str  #: the function
+    name: str  #: the operation that computes the tensor, and its shape
+    offset: int
+    bytes: int
+    first: int  #: the first step
+    last: int  #: the last step, inclusive
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,7 @@ class Report:
     arena: int  #: memory of intermediates, which all functions share
     constant: int  #: captured tensors that no function writes; a linker puts them into flash memory
     writable: int  #: captured tensors that a function writes
+    blocks: tuple[Block, ...] = ()  #: the use of the arena
 
     def __str__(self) -> str:
         sizes = (
@@ -46,6 +59,7 @@ def compile(
     name: str = "model",
     weights: Any = None,
     arguments: Mapping[str, Iterable[str]] | None = None,
+    in_arena: Mapping[str, Iterable[int]] | None = None,
 ) -> Report:
     """Writes traced programs as C99 into a folder: ``NAME.h``, ``NAME.c``, ``NAME_functions.h`` and
     ``NAME_weights.c``.
@@ -63,6 +77,8 @@ def compile(
         name: the prefix of all names in the code, an identifier.
         weights: names for captured tensors: a module, or a mapping from names to tensors.
         arguments: names of the arguments, by the names of functions.
+        in_arena: numbers of arguments that share the arena's memory, by the names of functions: the caller
+            writes them to ``NAME_FUNCTION_ARGUMENT`` before each call, which overwrites them.
 
     Raises:
         NotImplementedError: for an operator without C: sizes that depend on data, symbolic sizes, random
@@ -81,12 +97,17 @@ def compile(
             )
     named = arguments or {}
     rows = [
-        (entry, program._native, _argument_names(program, named.get(entry, ())))
+        (
+            entry,
+            program._native,
+            _argument_names(program, named.get(entry, ())),
+            tuple((in_arena or {}).get(entry, ())),
+        )
         for entry, program in entries.items()
     ]
-    files, functions, arena, constant, writable = _C.c_program(name, rows, _names(weights))
+    files, functions, arena, constant, writable, blocks = _C.c_program(name, rows, _names(weights))
     _write(Path(folder), files)
-    return Report(tuple(functions), arena, constant, writable)
+    return Report(tuple(functions), arena, constant, writable, tuple(Block(*b) for b in blocks))
 
 
 def _argument_names(program: Program, named: Iterable[str]) -> list[str]:

@@ -24,7 +24,16 @@ def is_scripting() -> bool:
 
 
 def is_tracing() -> bool:
-    return False
+    from ._trace_graph import tracing_state
+
+    return tracing_state() is not None
+
+
+def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:
+    """The graph of a function's calls, to be read (`_trace_graph.py`)."""
+    from ._trace_graph import _get_trace_graph
+
+    return _get_trace_graph(*args, **kwargs)
 
 
 def ignore(f: Any = None, drop: bool = False, **kwargs: Any) -> Any:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import _C, _namespace
+from ._semi_structured import SparseSemiStructuredTensor as SparseSemiStructuredTensor
+from ._semi_structured import to_sparse_semi_structured as to_sparse_semi_structured
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -28,20 +30,6 @@ __all__ = [
     "sum",
     "to_sparse_semi_structured",
 ]
-
-
-class SparseSemiStructuredTensor(Tensor):
-    """A matrix with two zeros in each group of four elements, for GPUs that support it: cannot be created
-    here.
-    """
-
-
-def to_sparse_semi_structured(original_tensor: Tensor, transposed: bool = False) -> Any:
-    """Raises an error, as PyTorch does for tensors that are not on a GPU."""
-    raise RuntimeError(
-        f"Error original_tensor.device= {original_tensor.device} is not supported! Only CUDA tensors are "
-        "currently supported."
-    )
 
 
 def _tensor(data: Any, dtype: Any = None) -> Tensor:

@@ -67,7 +67,8 @@ def _run(*command: str) -> str:
 
 def _cortex(name: str, machine: str, *options: str) -> Target:
     emulator = (
-        f"qemu-system-arm -machine {machine} -nographic -semihosting-config enable=on,target=native -kernel"
+        f"qemu-system-arm -machine {machine} -nographic -icount shift=0,align=off,sleep=off "
+        "-semihosting-config enable=on,target=native -kernel"
     )
     folder = HERE / "cortex_m"
     startup = (str(folder / "startup.c"), "-T", str(folder / "link.ld"), "--specs=rdimon.specs")

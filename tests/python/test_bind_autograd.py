@@ -11,6 +11,17 @@ def leaf(*values):
     return _C.tensor(list(values), requires_grad=True)
 
 
+def test_backward_takes_a_sequence_of_one_gradient():
+    for gradient in ([_C.tensor(3.0)], (_C.tensor(3.0),)):
+        x = leaf(1.0, 2.0)
+        (x * 2).sum().backward(gradient)
+        assert x.grad.tolist() == [6.0, 6.0]
+    (leaf(1.0)[0] * 2).backward((None,))
+    for wrong in ([], [_C.tensor(1.0), _C.tensor(1.0)]):
+        with pytest.raises(RuntimeError, match=f"got 1 tensors and {len(wrong)} gradients"):
+            leaf(1.0).sum().backward(wrong)
+
+
 def test_modes_nest_and_are_restored():
     x = leaf(1.0)
     with _C.GradMode(False):

@@ -211,6 +211,12 @@ def test_numpy_shares_memory_both_ways(dtype):
     assert back.shape == (2, 3)
 
 
+def test_arrays_without_elements_have_an_address_for_every_numpy():
+    for t in (F.zeros(0), F.zeros([2, 0], dtype=_C.int64), F.zeros(3)[:0]):
+        array = t.numpy()
+        assert array.shape == tuple(t.shape) and array.base.__array_interface__["data"][0]
+
+
 def test_numpy_arrays_that_cannot_be_shared():
     for bad, kind, text in [
         (np.arange(3)[::-1], ValueError, "negative"),

@@ -83,7 +83,6 @@ ACCEPTED = {
     "torch.package.PackagingError": ("dependency_graph debug", _INSIDE),
     "torch.sparse.log_softmax": ("half_to_float", _CUDA),
     "torch.sparse.softmax": ("half_to_float", _CUDA),
-    "torch.sparse.to_sparse_semi_structured": ("alg_id", _CUDA),
     "torch.utils.benchmark.timer": ("attributes", "it is Python's own function"),
     "torch.utils._python_dispatch.SchemaInfo": ("outs_write_aliases read_only_alias_match_indexes", _INSIDE),
     "torch.utils.data.datapipes.iter.Collator": ("conversion", "not there yet"),

@@ -221,6 +221,67 @@ def test_collectives_over_tcp():
     results(3, some, environment={"FACULA_DISTRIBUTED_TRANSPORT": "tcp"})
 
 
+# ---- encryption
+
+
+def certificates(folder):
+    """Writes an authority, a certificate that it signed, and one of another authority."""
+    names = {}
+    for name in ("ours", "other"):
+        ca, key, request, certificate = (
+            folder / f"{name}.{suffix}" for suffix in ("ca", "key", "csr", "crt")
+        )
+        authority = folder / f"{name}.ca.key"
+        new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj"]
+        for command in (
+            [*new, f"/CN=authority {name}", "-x509", "-days", "2", "-keyout", authority, "-out", ca],
+            [*new, f"/CN=rank {name}", "-keyout", key, "-out", request],
+            ["openssl", "x509", "-req", "-in", request, "-CA", ca, "-CAkey", authority, "-CAcreateserial"]
+            + ["-days", "2", "-out", certificate],
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+        prefix = "GLOO_DEVICE_TRANSPORT_TCP_TLS_"
+        names[name] = {
+            "GLOO_DEVICE_TRANSPORT": "TCP_TLS",
+            "FACULA_DISTRIBUTED_TRANSPORT": "tcp",
+            f"{prefix}PKEY": str(key),
+            f"{prefix}CERT": str(certificate),
+            f"{prefix}CA_FILE": str(ca),
+        }
+    return names
+
+
+def test_collectives_over_encrypted_connections(tmp_path):
+    results(3, some, environment=certificates(tmp_path)["ours"])
+
+
+def join_with_another_certificate(rank, store, environments):
+    os.environ |= environments["ours" if rank == 0 else "other"]
+    limit = timedelta(seconds=3)
+    with pytest.raises(RuntimeError, match="TLS handshake failed|did not come within"):
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=limit)
+
+
+def test_a_rank_with_a_certificate_of_another_authority_is_refused(tmp_path):
+    environments = certificates(tmp_path)
+    results(2, join_with_another_certificate, str(tmp_path / "store"), environments, init=False)
+
+
+def join_without_a_key(rank):
+    with pytest.raises(ValueError, match="TCP_TLS needs the files GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY"):
+        dist.init_process_group(
+            "gloo", rank=rank, world_size=2, init_method=f"file:///tmp/{os.getppid()}.tls"
+        )
+
+
+def test_the_files_of_encryption_are_asked_for():
+    environment = {"GLOO_DEVICE_TRANSPORT": "TCP_TLS", "FACULA_DISTRIBUTED_TRANSPORT": "tcp"}
+    try:
+        results(2, join_without_a_key, init=False, environment=environment)
+    finally:
+        Path(f"/tmp/{os.getpid()}.tls").unlink()
+
+
 # ---- DistributedDataParallel
 
 
@@ -458,20 +519,58 @@ def disagree(rank, case):
         call = lambda: dist.broadcast(facula.ones(2), rank % 2)  # noqa: E731
     elif case == "reduction":
         call = lambda: dist.all_reduce(facula.ones(2), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)  # noqa: E731
+    elif case == "broadcast":  # the root has nothing to receive
+        call = lambda: dist.broadcast(facula.ones(2 + rank), 0)  # noqa: E731
+    elif case == "gather":  # the other ranks have nothing to receive
+        into = [facula.empty(3), facula.empty(3)] if rank else None
+        call = lambda: dist.gather(facula.ones(2 + rank), into, 1)  # noqa: E731
+    elif case == "order":
+        calls = [lambda: dist.all_reduce(facula.ones(2)), lambda: dist.reduce(facula.ones(2), 0)]
+        call = calls[rank]
+    elif case == "inputs":  # rank 1 has one batch more
+        net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(1, 1))
+
+        def call():
+            for _ in range(2 + rank):
+                net(facula.ones(1, 1)).sum().backward()
+            dist.broadcast(facula.ones(1), 0)
+
     else:
         call = lambda: dist.all_to_all_single(facula.ones(6), facula.ones(6), [1 + rank, 5 - rank], [3, 3])  # noqa: E731
     began = time.monotonic()
     with pytest.raises(RuntimeError) as error:
         call()
-        dist.barrier()  # the root of a broadcast does not wait for the others
     return time.monotonic() - began, str(error.value)
 
 
-@pytest.mark.parametrize("case", ["operation", "shape", "dtype", "root", "reduction", "split"])
-def test_ranks_that_disagree_are_both_named_on_all_ranks(case):
-    for seconds, text in results(2, disagree, case):
-        assert seconds < 2, text
+CASES = ["operation", "shape", "dtype", "root", "reduction", "split", "broadcast", "gather", "order"]
+CASES += ["inputs"]
+
+
+@pytest.mark.parametrize("transport", ["", "tcp"])
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_that_disagree_are_both_named_on_all_ranks(case, transport):
+    for seconds, text in results(2, disagree, case, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport}):
+        assert seconds < 1, text
         assert "rank 0" in text and "rank 1" in text, text
+
+
+def go_on_without_the_others(rank):
+    """The root returns although the others are late, and learns of a disagreement in its next operation."""
+    began = time.monotonic()
+    if rank:
+        time.sleep(1.4)
+    else:
+        dist.broadcast(facula.ones(2), 0)
+        assert time.monotonic() - began < 1.3
+    with pytest.raises(RuntimeError) as error:
+        dist.broadcast(facula.ones(3), 0)
+    for r in range(2):
+        assert f"rank {r} calls broadcast(float32[{2 + r}], root 0)" in str(error.value)
+
+
+def test_the_root_of_a_broadcast_waits_for_a_second_at_most():
+    results(2, go_on_without_the_others)
 
 
 def die_or_wait(rank, victim):

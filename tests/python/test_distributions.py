@@ -320,6 +320,9 @@ def test_expanded_distributions_share_memory_and_keep_their_class():
     with pytest.raises(NotImplementedError, match="Subclass Mine of Normal that defines a custom __init__"):
         Mine(t(0.0)).expand([2])
 
+    d.rsample_and_log_prob = (lambda self: self.rsample()).__get__(d)
+    assert not hasattr(d.expand([3, 2]), "rsample_and_log_prob")  # a method of d alone
+
     class Own(D.Distribution):
         arg_constraints = {}
 

@@ -506,10 +506,15 @@ def test_activations_are_never_restored_in_a_training_step():
     assert counts[-1]["restored"] == 0
 
 
-def packed(step=True):
+@pytest.fixture(params=[F.contiguous_format, F.channels_last], ids=str)
+def memory_format(request):
+    return request.param
+
+
+def packed(memory_format, step=True):
     """A convolution that was trained one step: weight, gradient and state lie in a library's packed form."""
     F.manual_seed(0)
-    conv = nn.Conv2d(16, 32, 3, padding=1)
+    conv = nn.Conv2d(16, 32, 3, padding=1).to(memory_format=memory_format)
     optimizer = F.optim.AdamW(conv.parameters(), lr=1e-2)
     before = conv.weight.detach().clone()
     conv(F.randn(2, 16, 8, 8)).square().mean().backward()
@@ -518,8 +523,8 @@ def packed(step=True):
     return conv, optimizer, before
 
 
-def test_weights_gradients_and_state_stay_packed():
-    conv, optimizer, _ = packed()
+def test_weights_gradients_and_state_stay_packed(memory_format):
+    conv, optimizer, _ = packed(memory_format)
     state = optimizer.state[conv.weight]
     values = [conv.weight, conv.weight.grad, state["exp_avg"], state["exp_avg_sq"]]
     if C.physical_order(conv.weight.grad) is None:
@@ -527,7 +532,11 @@ def test_weights_gradients_and_state_stay_packed():
     x = C.in_physical_order(F.randn(2, 16, 8, 8), NHWC)
     for _ in range(3):
         orders = {C.physical_order(v) for v in values}
-        assert len(orders) == 1 and None not in orders and all(v.is_contiguous() for v in values)
+        assert (
+            len(orders) == 1
+            and None not in orders
+            and all(v.is_contiguous(memory_format=memory_format) for v in values)
+        )
         before = C.layout_counts()
         optimizer.zero_grad(set_to_none=False)
         y = conv(x)
@@ -537,22 +546,22 @@ def test_weights_gradients_and_state_stay_packed():
         assert (after["restored"], after["reordered"]) == (before["restored"], before["reordered"])
 
 
-def test_a_packed_step_is_that_of_plain_memory():
-    conv, optimizer, before = packed(step=False)
+def test_a_packed_step_is_that_of_plain_memory(memory_format):
+    conv, optimizer, before = packed(memory_format, step=False)
     g = F.tensor(conv.weight.grad.tolist())  # restores
     bias_gradient = conv.bias.grad.clone()
-    plain = nn.Conv2d(16, 32, 3, padding=1)
+    plain = nn.Conv2d(16, 32, 3, padding=1)  # row-major
     plain.weight.data.copy_(before)
     plain.bias.data.copy_(conv.bias.detach())
     plain.weight.grad, plain.bias.grad = g, bias_gradient
-    again, other, _ = packed(step=False)  # not restored
+    again, other, _ = packed(memory_format, step=False)  # not restored
     other.step()
     F.optim.AdamW(plain.parameters(), lr=1e-2).step()
     assert again.weight.tolist() == plain.weight.tolist()
 
 
-def test_elementwise_operators_work_on_packed_memory():
-    conv, _, _ = packed()
+def test_elementwise_operators_work_on_packed_memory(memory_format):
+    conv, _, _ = packed(memory_format)
     w = conv.weight.detach()
     order = C.physical_order(w)
     a = [F.relu(w) * 2 + w, w.double(), w > 0, w.clone().add_(1), F.zeros_like(w), F.where(w > 0, w, -w)]
@@ -564,15 +573,15 @@ def test_elementwise_operators_work_on_packed_memory():
         np.testing.assert_array_equal(np.array(got.tolist(), dtype=want.dtype), want)
 
 
-def test_other_operators_see_packed_memory_as_plain():
-    conv, _, _ = packed()
+def test_other_operators_see_packed_memory_as_plain(memory_format):
+    conv, _, _ = packed(memory_format)
     w = conv.weight.detach()
     copies = [
         w.sum(),
         w[3:5, 1].flatten(),
         w + w[:1],
         w.permute(2, 3, 1, 0).reshape(-1),
-        w.view(32, 144) @ F.ones(144),
+        w.reshape(32, 144) @ F.ones(144),
         w.amax((1, 2, 3)),
     ]
     b = np.array(w.tolist())
@@ -588,8 +597,30 @@ def test_other_operators_see_packed_memory_as_plain():
         np.testing.assert_allclose(np.array(got.tolist()), want, rtol=1e-5, atol=1e-5)
 
 
-def test_memory_whose_address_is_known_is_never_moved():
-    conv, optimizer, _ = packed(step=False)
+def test_weights_learn_the_same_in_both_formats():
+    weights = []
+    for memory_format in (F.contiguous_format, F.channels_last):
+        conv, optimizer, _ = packed(memory_format)
+        images = F.randn(2, 16, 8, 8).to(memory_format=memory_format)
+        for _ in range(3):
+            optimizer.zero_grad()
+            conv(images).square().mean().backward()
+            optimizer.step()
+        assert conv.weight.grad.stride() == conv.weight.stride()
+        weights.append(conv.weight.detach().numpy())
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_in_channels_last_sum_over_steps():
+    nets = [packed(f, step=False)[0] for f in (F.contiguous_format, F.channels_last)]
+    for net in nets:
+        net(F.arange(2048.0).reshape(2, 16, 8, 8) / 1000).sum().backward()
+    np.testing.assert_array_equal(nets[0].weight.grad.numpy(), nets[1].weight.grad.numpy())
+    assert nets[1].weight.grad.is_contiguous(memory_format=F.channels_last)
+
+
+def test_memory_whose_address_is_known_is_never_moved(memory_format):
+    conv, optimizer, _ = packed(memory_format, step=False)
     a = conv.weight.detach().numpy()
     for _ in range(3):
         optimizer.step()
@@ -598,8 +629,8 @@ def test_memory_whose_address_is_known_is_never_moved():
     assert (conv.weight == 1).all().item()
 
 
-def test_state_dicts_and_optimizers_survive_packed_weights():
-    conv, optimizer, _ = packed()
+def test_state_dicts_and_optimizers_survive_packed_weights(memory_format):
+    conv, optimizer, _ = packed(memory_format)
     saved = pickle.loads(pickle.dumps((conv.state_dict(), optimizer.state_dict())))
     fresh = nn.Conv2d(16, 32, 3, padding=1)
     fresh.load_state_dict(saved[0])
@@ -667,6 +698,14 @@ OF_VOLUMES = {
     "F.cat([a, a], 1)": (720, 1, 180, 36, 6),
     "f.pad(a, (1, 1))": (480, 1, 120, 24, 3),
     "f.interpolate(a, scale_factor=2, mode='trilinear')": (2880, 1, 360, 36, 3),
+    "f.conv3d(a, W)": (240, 1, 80, 20, 4),
+    "f.conv3d(a.contiguous(), W.contiguous(memory_format=F.channels_last_3d))": (240, 1, 80, 20, 4),
+    "f.conv3d(a.contiguous(), W)": (240, 60, 20, 5, 1),
+    "f.conv3d(a, W[:3, :1], padding='same', groups=3)": VOLUMES,
+    "f.conv_transpose3d(a, W.transpose(0, 1))": (840, 1, 168, 28, 4),
+    "f.max_pool3d(a, 2)": (36, 1, 18, 9, 3),
+    "f.max_pool3d(a, 2, return_indices=True)[1]": (36, 1, 18, 9, 3),
+    "f.avg_pool3d(a, 2)": (36, 12, 6, 3, 1),
     "nn.BatchNorm3d(3)(a)": VOLUMES,
     "nn.GroupNorm(3, 3)(a)": VOLUMES,
 }
@@ -677,7 +716,8 @@ def test_volumes_have_the_strides_of_pytorch_in_channels_last_3d(call):
     plain = F.randn(2, 3, 4, 5, 6)
     a = plain.contiguous(memory_format=F.channels_last_3d)
     assert a.stride() == VOLUMES and F.equal(a, plain)
-    names = {"F": F, "nn": nn, "f": nn.functional}
+    weight = F.linspace(-1, 1, 96).view(4, 3, 2, 2, 2)
+    names = {"F": F, "nn": nn, "f": nn.functional, "W": weight}
     F.manual_seed(0)
     result = eval(call, {**names, "a": a})
     assert result.stride() == OF_VOLUMES[call]
@@ -685,6 +725,18 @@ def test_volumes_have_the_strides_of_pytorch_in_channels_last_3d(call):
         F.manual_seed(0)
         expected = eval(call, {**names, "a": plain})
         F.testing.assert_close(result, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("f", ["conv3d(x, w, stride=2)", "conv_transpose3d(x, w)", "max_pool3d(x, 2)"])
+def test_gradients_of_volumes_in_channels_last_3d_are_those_of_contiguous_ones(f):
+    plain, w = F.randn(2, 3, 4, 5, 6), F.randn(3, 3, 2, 2, 2)
+    gradients = []
+    for form in (F.contiguous_format, F.channels_last_3d):
+        x = plain.clone(memory_format=form).requires_grad_()
+        y = eval("nn.functional." + f, {"nn": nn, "x": x, "w": w})
+        (y * F.arange(float(y.numel())).view(y.shape)).sum().backward()
+        gradients.append(x.grad)
+    F.testing.assert_close(*gradients, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "rank"), [("channels_last", 4), ("channels_last_3d", 5)])

@@ -91,13 +91,10 @@ for n in (4, 5, 6):
 
 
 def test_passes_shows_the_time_of_each_pass_in_order(tmp_path):
-    program = (
-        "x = facula.randn(3, 7, requires_grad=True); facula.nn.functional.silu(x.sum(1).exp()).var().sum()"
-    )
+    program = "x = facula.randn(3, 7, requires_grad=True); facula.nn.functional.layer_norm(x, (7,)).sum()"
     lines = logged(program, "passes", FACULA_CACHE_DIR=str(tmp_path), FACULA_SHIPPED_CACHE=str(tmp_path))
-    passes = re.findall(r"^facula passes: var: ([a-z ]+) took \d+ us$", lines, re.M)
+    passes = re.findall(r"^facula passes: layer_norm: ([a-z ]+) took \d+ us$", lines, re.M)
     ordered = ["trace", "differentiate", "partition", "merge equal", "rematerialize", "fuse", "analyse"]
-    assert [p for p in ordered if p in passes] == ordered
-    assert passes.index("trace") < passes.index("differentiate") < passes.index("partition")
-    assert re.search(r"^facula passes: \w*var\w*: schedule took \d+ us$", lines, re.M)
-    assert re.search(r"^facula passes: \w*var\w*: kernel took \d+ us$", lines, re.M)
+    assert list(dict.fromkeys(passes)) == ordered
+    assert re.search(r"^facula passes: \w*rsqrt\w*: schedule took \d+ us$", lines, re.M)
+    assert re.search(r"^facula passes: \w*rsqrt\w*: kernel took \d+ us$", lines, re.M)

@@ -175,3 +175,40 @@ def test_parametrized_modules_do_what_pytorchs_do():
     said = subprocess.run(program, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     assert said.stdout.splitlines() == (golden / "parametrizations.txt").read_text().splitlines()
+
+
+# Counters of operations and visualisers replace functions of nn.functional while a network runs.
+@pytest.mark.parametrize(
+    ("constructor", "function", "sizes"),
+    [
+        ("ReLU()", "relu", (4,)),
+        ("ReLU(inplace=True)", "relu", (4,)),
+        ("SiLU()", "silu", (4,)),
+        ("AvgPool1d(2)", "avg_pool1d", (1, 4)),
+        ("AvgPool2d(2)", "avg_pool2d", (1, 4, 4)),
+        ("AvgPool3d(2)", "avg_pool3d", (1, 4, 4, 4)),
+        ("MaxPool1d(2)", "max_pool1d", (1, 4)),
+        ("MaxPool2d(2)", "max_pool2d", (1, 4, 4)),
+        ("MaxPool3d(2)", "max_pool3d", (1, 4, 4, 4)),
+        ("FractionalMaxPool2d(2, output_size=2)", "fractional_max_pool2d", (1, 4, 4)),
+        ("AdaptiveAvgPool2d(2)", "adaptive_avg_pool2d", (1, 4, 4)),
+        ("LPPool2d(2, 2)", "lp_pool2d", (1, 1, 4, 4)),
+        ("Conv2d(1, 1, 3, padding=1, padding_mode='circular')", "pad", (1, 4, 4)),
+        ("BatchNorm1d(4)", "batch_norm", (2, 4)),
+        ("Linear(4, 2)", "linear", (4,)),
+        ("Softmax(0)", "softmax", (4,)),
+        ("AdaptiveLogSoftmaxWithLoss(4, 5, [2]).log_prob", "log_softmax", (1, 4)),
+        ("MaxUnpool1d(2)", "max_unpool1d", None),
+    ],
+)
+def test_a_module_calls_the_function_that_its_name_has_at_that_time(
+    monkeypatch, constructor, function, sizes
+):
+    module = eval("facula.nn." + constructor)
+    original, calls = getattr(facula.nn.functional, function), []
+    monkeypatch.setattr(
+        facula.nn.functional, function, lambda *a, **k: calls.append(function) or original(*a, **k)
+    )
+    arguments = [facula.ones(1, 2), facula.tensor([[1, 2]])] if sizes is None else [facula.ones(sizes)]
+    module(*arguments)
+    assert calls

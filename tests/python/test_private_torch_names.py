@@ -413,11 +413,19 @@ def test_containers_are_taken_apart_by_the_functions_of_the_table():
         assert same == context and [key.get(container) for key, _ in keyed] == [1, 2]
         assert [value for _, value in keyed] == [1, 2]
         assert tree.tree_map(lambda x: -x, container) == node.unflatten_fn([-1, -2], context)
+    # A Size is a container, too, whose leaves need not remain numbers.
+    assert tree.tree_map(str, facula.Size([3, 4])) == ("3", "4") and tree.tree_leaves(facula.Size([])) == []
     assert tree._get_node_type(3) is int and tree._dict_flatten({"x": 1}) == ([1], ["x"])
     with pytest.raises(ValueError, match="already registered"):
         tree.register_pytree_node(dict, None, None)
     with pytest.raises(ValueError):
         tree._dict_unflatten([1, 2], ["a"])
+
+
+def test_tensors_have_an_address_that_tells_handles_from_copies():
+    layer = nn.Linear(2, 2)
+    assert layer.weight._cdata == dict(layer.named_parameters())["weight"]._cdata
+    assert layer.weight._cdata != layer.weight.detach()._cdata
 
 
 def test_batches_are_made_by_the_function_of_a_type():
@@ -495,3 +503,52 @@ def test_seeds_of_numpy_in_workers_are_those_of_pytorch():
     assert _generate_state(0, 0) == [2968811710, 3677149159, 745650761, 2884920346]
     assert _generate_state(12345678901234, 3) == [2677634501, 810098766, 226270600, 4115140591]
     assert _generate_state(2**63 - 1, 7) == [3706660862, 1642455348, 3333652763, 3068748488]
+
+
+def test_the_graph_of_a_networks_calls_has_torchscripts_operators():
+    from facula._trace_graph import tracing_state
+
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(72, 5),
+        nn.LayerNorm(5),
+    ).eval()
+
+    def enter(module, inputs):
+        tracing_state().push_scope("first")
+        assert facula.jit.is_tracing()
+
+    network[0].register_forward_pre_hook(enter)
+    network[0].register_forward_hook(lambda *a: tracing_state().pop_scope())
+    graph, result = facula.jit._get_trace_graph(network, (facula.ones(1, 3, 8, 8),))
+    assert result.shape == (1, 5) and tracing_state() is None and not facula.jit.is_tracing()
+    nodes = [n for n in graph.nodes() if n.kind().startswith("aten::") and n.kind() != "aten::dim"]
+    sizes = [[v.type().sizes() for v in n.inputs() if v.isCompleteTensor()] for n in nodes]
+    # Those of PyTorch's graph.
+    assert [(n.kind(), n.inputsSize()) for n in nodes] == [
+        ("aten::_convolution", 13),
+        ("aten::batch_norm", 8),  # 9 there, with cudnn_enabled
+        ("aten::relu", 1),
+        ("aten::max_pool2d", 6),
+        ("aten::flatten", 3),
+        ("aten::linear", 3),
+        ("aten::layer_norm", 5),  # 6 there
+    ]
+    assert sizes == [
+        [[1, 3, 8, 8], [8, 3, 3, 3], [8]],
+        [[1, 8, 6, 6], [8], [8], [8], [8]],
+        [[1, 8, 6, 6]],
+        [[1, 8, 6, 6]],
+        [[1, 8, 3, 3]],
+        [[1, 72], [5, 72], [5]],
+        [[1, 5], [5], [5]],
+    ]
+    batch_norm = list(nodes[1].inputs())
+    assert batch_norm[5].toIValue() is False and batch_norm[1].debugName() != batch_norm[3].debugName()
+    assert list(nodes[0].inputs())[6].toIValue() is False and nodes[0].scopeName() == "first"
+    assert nodes[2].scopeName() == "" and nodes[5].output() is list(nodes[6].inputs())[0]
+    assert [v.type().sizes() for v in graph.outputs()] == [[1, 5]] and "aten::linear" in str(graph)

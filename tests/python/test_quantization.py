@@ -17,6 +17,7 @@ from facula.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
 import facula
 import facula.nn as nn
+from facula import _quantized_ops
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "quantize"))
@@ -145,6 +146,28 @@ def test_texts_are_those_of_pytorch():
 def test_integers_saturate_and_halves_go_to_even_ones():
     values = [-9.0, 90.0, 0.25, 0.75, float("inf"), float("-inf"), float("nan")]
     assert quantized(values, 0.5).int_repr().tolist() == [0, 190, 10, 12, 255, 0, 255]
+
+
+@pytest.mark.parametrize("dtype", [facula.quint8, facula.qint8, facula.qint32])
+def test_zero_points_are_added_before_ties_are_rounded(dtype):
+    seed = np.random.SeedSequence().entropy % 2**32
+    print("seed", seed)
+    r = np.random.RandomState(seed)
+    low, high = {facula.quint8: (0, 255), facula.qint8: (-128, 127)}.get(dtype, (-(2**31), 2**31 - 1))
+    for zero_point in (3, 100, 17):
+        scale = np.float32(10 ** r.uniform(-3, 0))
+        inverse = np.float32(1) / scale
+        near_ties = ((r.randint(-120, 120, 7000) + np.float32(0.5)) * scale).astype(np.float32)
+        x = (near_ties.view(np.int32) + r.randint(-4, 5, 7000).astype(np.int32)).view(np.float32)
+        once = (x.astype(np.float64) * np.float64(inverse) + zero_point).astype(np.float32)
+        twice = x * inverse + np.float32(zero_point)
+        q = facula.quantize_per_tensor(facula.from_numpy(x), float(scale), zero_point, dtype)
+        expected = twice if dtype == facula.qint32 else once
+        assert np.array_equal(q.int_repr().numpy(), np.clip(np.rint(expected), low, high))
+        scales = facula.full([7], float(scale), dtype=facula.float64)
+        channels = facula.from_numpy(x).reshape(1000, 7)
+        q = facula.quantize_per_channel(channels, scales, facula.full([7], zero_point), 1, dtype)
+        assert np.array_equal(q.int_repr().numpy().ravel(), np.clip(np.rint(twice), low, high))
 
 
 def test_views_share_memory_and_keep_scale_and_zero_point():
@@ -317,6 +340,40 @@ def test_sums_of_convolutions_are_exact(groups, dtype):
     sums = facula._int8_conv2d(x, w, None, None, 7, 0, False, facula.int32, 2, 1, 1, groups)
     expected = nn.functional.conv2d(x.double() - 7, w.double(), None, 2, 1, 1, groups)
     assert facula.equal(sums.double(), expected)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_transposed_convolutions_and_those_of_volumes_sum_integers_exactly(rank, transposed):
+    r, sizes = np.random.RandomState(), [5, 6, 4][:rank]
+    for groups, stride, padding, dilation in ((1, 1, 0, 1), (2, 2, 1, 1), (1, 3, 2, 2), (2, 1, 2, 1)):
+        kernel = [3, 2, 3][:rank] if transposed else [1 if dilation == 2 else 2] * rank
+        shape = (4, 6 // groups, *kernel) if transposed else (6, 4 // groups, *kernel)
+        x = facula.from_numpy(r.randint(0, 256, (2, 4, *sizes)).astype(np.uint8))
+        w = facula.from_numpy(r.randint(-128, 128, shape).astype(np.int8))
+        qw = facula._make_per_tensor_quantized_tensor(w, 1.0, 0)
+        geometry = {"stride": (stride,) * rank, "padding": (padding,) * rank, "dilation": (dilation,) * rank}
+        geometry |= {"output_padding": (int(stride > 1),) * rank, "groups": groups, "transposed": transposed}
+        packed = _quantized_ops.ConvPackedParams(qw, None, **geometry)
+        sums = _quantized_ops._sums(x, 9, packed, rank)
+        assert sums.dtype == facula.int32
+        assert facula.equal(sums.double(), _quantized_ops._real_sums(x.double() - 9, packed, rank))
+
+
+def test_sums_and_products_of_two_tensors_are_one_kernel_with_the_rounding_of_numbers():
+    r = np.random.RandomState()
+    for dtype, other in ((facula.quint8, 7), (facula.qint8, -5)):
+        a, b = (
+            facula.quantize_per_tensor(facula.from_numpy(r.randn(3, 50).astype(np.float32)), s, z, dtype)
+            for s, z in ((0.02, 3), (0.05, other))
+        )
+        for name, f in (("add", np.add), ("mul", np.multiply), ("add_relu", np.add)):
+            q = getattr(facula.ops.quantized, name)(a, b, 0.03, 4)
+            y = f(a.dequantize().numpy(), b.dequantize().numpy())
+            y = np.maximum(y, 0) if "relu" in name else y
+            steps = np.rint(y * (np.float32(1) / np.float32(0.03))) + 4
+            low, high = (0, 255) if dtype == facula.quint8 else (-128, 127)
+            assert np.array_equal(q.int_repr().numpy(), np.clip(steps, low, high))
 
 
 def test_dynamic_quantisation_replaces_layers_and_keeps_results_near():

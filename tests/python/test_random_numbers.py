@@ -2,6 +2,8 @@
 
 import math
 import random
+import subprocess
+import sys
 
 import facula._C as C
 import numpy as np
@@ -254,3 +256,115 @@ def test_uniform_numbers_never_are_the_excluded_end(dtype):
 def test_a_range_without_elements_inside_gives_its_beginning():
     assert (F.empty(100, dtype=F.bfloat16).uniform_(1, 1) == 1).all()
     assert (F.empty(100, dtype=F.bfloat16).uniform_(1, 1.001) == 1).all()
+
+
+# What PyTorch 2.13 draws behind manual_seed(7).
+NUMBERS_OF_PYTORCH = {
+    "F.rand(3)": [0.53492254, 0.198803186, 0.659211695],
+    "F.rand(3, dtype=F.float64)": [0.279380429906404, 0.27369371365176565, 0.8620929614176255],
+    "F.rand(2, dtype=F.float16)": [0.53515625, 0.198852539],
+    "F.randn(5)": [-0.146795094, 0.786141276, 0.94682163, -1.114344, 1.69079018],
+    "F.randn(18)[[0, 1, 15, 16, 17]]": [-0.820134521, 0.395631164, -1.35976899, -0.866701603, -0.564006686],
+    "F.randn(3, dtype=F.float64)": [-0.1467950974849952, 0.7861412987235358, 0.9468216090039564],
+    "F.randn(2, dtype=F.complex64)": [(-0.103799812 + 0.555885851j), (0.669503987 - 0.787960231j)],
+    "F.empty(3).uniform_(-2, 3)": [0.674612701, -1.00598407, 1.29605842],
+    "F.empty(4).normal_(5, 0.5)": [4.92660236, 5.3930707, 5.47341061, 4.44282818],
+    "F.randperm(7)": [5, 0, 3, 1, 2, 6, 4],
+    "F.randint(0, 10, (5,))": [5, 2, 1, 6, 3],
+    "F.randint(-3, 1 << 40, (2,))": [752591849969, 108704903085],
+    "F.empty(3, dtype=F.int64).random_()": [1407639518939636932, 5163590386780219894, 8087222774582268115],
+    "F.empty(3).random_()": [8974492.0, 3335306.0, 11059538.0],
+    "F.empty(3, dtype=F.uint8).random_()": [175, 196, 25],
+    "F.empty(3, dtype=F.int32).random_(5, 50)": [5, 27, 21],
+    "F.bernoulli(F.full((8,), 0.3))": [0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0],
+    "F.empty(8).bernoulli_(0.3)": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+    "F.empty(3).exponential_(2)": [0.163821965, 0.159891739, 0.990587711],
+    "F.empty(3).cauchy_(1, 2)": [-0.661111534, -0.722406089, 5.32378435],
+    "F.multinomial(F.arange(1.0, 5), 5, replacement=True)": [1, 1, 3, 3, 3],
+    "F.multinomial(F.arange(1.0, 5), 3)": [1, 3, 0],
+    "F.rand_like(F.empty(2, 3).t())": [
+        [0.53492254, 0.656890273],
+        [0.198803186, 0.232761562],
+        [0.659211695, 0.425061405],
+    ],
+    "F.normal(F.arange(3.0), F.ones(3))": [-0.146795094, 1.78614128, 2.94682169],
+    "F.nn.Linear(2, 2).weight.flatten()": [0.0493879281, -0.425956607, 0.225159332, 0.221876353],
+    "F.nn.init.xavier_normal_(F.empty(2, 2)).flatten()": [
+        -0.103799812,
+        0.555885851,
+        0.669503987,
+        -0.787960231,
+    ],
+    "F.cat([F.randn(3), F.rand(2), F.randn(2)])": [
+        -0.146795094,
+        0.786141276,
+        0.94682163,
+        0.365316153,
+        0.851268351,
+        -1.114344,
+        0.445742399,
+    ],
+    "F.randn(300000)[[0, 1 << 18, 299999]]": [-0.820134521, -0.158565223, 1.35327697],
+    "F.randn(2, generator=F.Generator().manual_seed(3))": [0.803276062, 0.174833387],
+    "F.distributions.Normal(0.0, 1.0).sample((3,))": [-0.146795094, 0.786141276, 0.94682163],
+    "[int(i) for i in F.utils.data.RandomSampler(range(6))]": [1, 0, 3, 2, 4, 5],
+}
+
+
+@pytest.fixture
+def numbers_of_pytorch():
+    C._use_torch_random(True)
+    yield
+    C._use_torch_random(False)
+
+
+@pytest.mark.parametrize("call", NUMBERS_OF_PYTORCH)
+def test_a_seed_gives_pytorchs_numbers_where_programs_expect_them(call, numbers_of_pytorch):
+    F.manual_seed(7)
+    found, expected = eval(call), NUMBERS_OF_PYTORCH[call]
+    found = found if isinstance(found, list) else found.tolist()
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
+
+
+def test_states_continue_pytorchs_numbers(numbers_of_pytorch):
+    F.manual_seed(7)
+    F.rand(1000)
+    state = F.get_rng_state()
+    expected = F.rand(700).tolist(), F.randn(40).tolist()
+    other = F.Generator()
+    for generator in (F.default_generator, other):
+        generator.set_state(state)
+        for seed in range(40):  # more sequences than are remembered
+            F.rand(3, generator=F.Generator().manual_seed(seed))
+        assert (
+            F.rand(700, generator=generator).tolist(),
+            F.randn(40, generator=generator).tolist(),
+        ) == expected
+    F.manual_seed(7)
+    assert F.rand(1000)[:2].tolist() == pytest.approx([0.53492254, 0.198803186])
+
+
+def test_pieces_of_large_fills_are_those_of_the_whole(numbers_of_pytorch):
+    n = (1 << 19) + 7
+    for fill in ("uniform_", "normal_"):
+        F.manual_seed(1)
+        whole = F.rand(n) if fill == "uniform_" else F.randn(n)
+        F.manual_seed(1)
+        assert F.equal(getattr(F.empty(n), fill)(), whole)
+
+
+def test_kernels_draw_from_whole_blocks_behind_single_words(numbers_of_pytorch):
+    F.manual_seed(3)
+    F.rand(5)
+    dropped = F.nn.functional.dropout(F.ones(1000), 0.5)
+    assert 300 < int((dropped == 0).sum()) < 700
+    assert F.rand(2).tolist() != F.rand(2).tolist()
+
+
+def test_the_alias_draws_pytorchs_numbers():
+    program = "import torch; torch.manual_seed(7); print(torch.rand(3).tolist())"
+    done = subprocess.run(
+        [sys.executable, "-m", "facula.torch", "-c", program], capture_output=True, text=True
+    )
+    assert eval(done.stdout) == pytest.approx([0.53492254, 0.198803186, 0.659211695]), done.stderr
+    assert F.manual_seed(7) and F.rand(1).item() != pytest.approx(0.53492254)

@@ -26,7 +26,14 @@ from torch.ao.quantization import (
     prepare,
     prepare_qat,
 )
+from torch.ao.quantization.pt2e import allow_exported_model_train_eval
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+from torch.ao.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torch.ao.quantization.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from torch.export import Dim, export
 from torch.nn import functional as F
 
 DATA = "/usr/share/datasets/fashion-mnist"
@@ -92,6 +99,16 @@ def calibrated(model, data):
     return model
 
 
+def exported(model, data):
+    """Returns the graph of a model for any number of images."""
+    return export(model, (data[0][:128],), dynamic_shapes=({0: Dim("batch", min=2)},)).module()
+
+
+def quantizer(is_qat):
+    config = get_symmetric_quantization_config(is_per_channel=True, is_qat=is_qat)
+    return XNNPACKQuantizer().set_global(config)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path(DATA))
@@ -115,10 +132,15 @@ def main():
     results["modules, after training"] = accuracy(converted, test), 0.5
     graph = prepare_fx(copy.deepcopy(model), get_default_qconfig_mapping("x86"), (data[0][:1],))
     results["graph, after training"] = accuracy(convert_fx(calibrated(graph, data)), test), 0.5
+    prepared = prepare_pt2e(exported(copy.deepcopy(model), data), quantizer(False))
+    results["exported, after training"] = accuracy(convert_pt2e(calibrated(prepared, data)), test), 0.5
     qat = fuse_modules_qat(copy.deepcopy(model).train(), GROUPS)
     qat.qconfig = get_default_qat_qconfig("x86")
     qat = train(prepare_qat(qat), data, 1, 5e-4, seed=100)
     results["modules, trained for it"] = accuracy(convert(qat.eval()), test), 0.2
+    qat = prepare_qat_pt2e(exported(copy.deepcopy(model).train(), data), quantizer(True))
+    qat = train(allow_exported_model_train_eval(qat), data, 1, 5e-4, seed=100)
+    results["exported, trained for it"] = accuracy(convert_pt2e(qat.eval()), test), 0.2
     bad = 0
     for name, (value, allowed) in results.items():
         lost = whole - value

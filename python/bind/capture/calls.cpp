@@ -782,6 +782,15 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
     return finish(in, f, c, run_native(c));
   }
   return call_ruled(in, f, c, rule_of(c.callable));
+
+// The native callable behind an operator of facula.ops; null if autocast changes its arguments before.
+PyRef native_of_operator(PyObject* o) {
+  PyRef functions = checked(PyObject_GetAttrString(o, "_functions"));
+  if (functions.get() != Py_None) {
+    PyRef autocast = checked(PyObject_GetAttrString(functions.get(), "autocast"));
+    if (PyObject_IsTrue(autocast.get())) return {};
+  }
+  return checked(PyObject_GetAttrString(o, "_op"));
 }
 
 }  // namespace
@@ -823,6 +832,15 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
       return call_function(in, f, c);
     }
     return call_ruled(in, f, c, rule);
+  }
+  if (std::strstr(kind(o), "_C.Operators")) return call_recorded(in, f, c);
+  if (named(o, "OpOverload") || named(o, "OpOverloadPacket")) {
+    PyRef native = native_of_operator(o);
+    if (!native) return opaque(in, c);
+    owner_ref.push_back(native);
+    in.recorder->constant(o);
+    c.callable = native.get();
+    return call_recorded(in, f, c);
   }
   if (named(o, "method-wrapper")) {
     PyRef self = checked(PyObject_GetAttrString(o, "__self__")),

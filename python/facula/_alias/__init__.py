@@ -221,6 +221,7 @@ def install() -> None:
             "import facula.torch before what imports torch"
         )
     facula._C.set_package_name(_THEIRS)
+    facula._C._use_torch_random(True)  # programs expect PyTorch's numbers for their seeds
     complete(facula._C)
     facula.__version__ = TorchVersion(_version())
     for name, module in list(sys.modules.items()):

@@ -29,6 +29,7 @@ from ._groups import _get_group_size as _get_group_size
 from ._groups import _get_process_group_name as _get_process_group_name
 from ._groups import _get_process_group_store as _get_process_group_store
 from ._groups import _rank_not_in_group as _rank_not_in_group
+from ._groups import _resolve_process_group as _resolve_process_group
 from ._groups import _world as _world
 from ._objects import *  # noqa: F403
 from ._objects import _object_to_tensor as _object_to_tensor

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from .. import _C
 from ._stores import DistNetworkError, DistStoreError, PrefixStore, TCPStore
 
 __all__ = ["Agent", "ChildFailedError", "LaunchConfig", "ProcessFailure"]
@@ -133,6 +134,57 @@ class _Child:
         self.ended: float | None = None
 
 
+def _address_towards(host: str, port: int) -> str:
+    """Returns the address of this host from which it reaches another one."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as s:
+        s.connect(address)
+        return str(s.getsockname()[0])
+
+
+class _Recorders:
+    """The shared memory of the groups of this node's processes, which stays readable after they have died."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], int] = {}  # (process, inode) to a descriptor of this process
+
+    def look(self, pid: int) -> None:
+        """Opens the memory of groups that the process has created since the last look."""
+        folder = f"/proc/{pid}/fd"
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                path = f"{folder}/{name}"
+                with contextlib.suppress(OSError):
+                    if "memfd:facula-group" in os.readlink(path):
+                        inode = os.stat(path).st_ino
+                        if (pid, inode) not in self._open:
+                            self._open[pid, inode] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, pid: int) -> list[dict[str, Any]]:
+        """Returns, for each group of the process, its state and its recorded operations."""
+        groups = []
+        for (owner, _), descriptor in self._open.items():
+            path = f"/proc/self/fd/{descriptor}"
+            with contextlib.suppress(RuntimeError):
+                if owner == pid and (facts := _C.read_group_memory(path))["pid"] == pid:
+                    groups.append({**facts, "records": json.loads(_C.read_group_records(path))})
+        return groups
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+
+def _last_operation(group: dict[str, Any]) -> str:
+    records = sorted(group["records"], key=lambda r: r["sequence"])
+    if not records:
+        return "had called no collective"
+    last = records[-1]
+    verb = {"completed": "had completed", "failed": "had failed in", "started": "was in"}[last["state"]]
+    return f"{verb} collective {last['sequence']}, {last['operation']} at {last['site']}"
+
+
 def std_of(text: str, local_rank: int) -> int:
     """Returns the streams of a process (0 none, 1 stdout, 2 stderr, 3 both) in "3" or "0:1,1:2"."""
     if ":" not in text:
@@ -164,6 +216,8 @@ class Agent:
         self._own_logs = config.log_dir is None
         self._logs = config.log_dir or tempfile.mkdtemp(prefix="facula_run_")
         self.failures: list[ProcessFailure] = []
+        self._recorders = _Recorders()
+        self._served: TCPStore | None = None  # the store of the processes, if this agent serves it
 
     # ---- meeting
 
@@ -171,6 +225,8 @@ class Agent:
         c = self.config
         seconds = c.rdzv_timeout if c.rdzv_timeout > 0 else float(c.rdzv_configs.get("timeout", 900))
         limit = timedelta(seconds=seconds)
+        if c.rdzv_backend.startswith("etcd"):
+            return self._connect_etcd(limit)
         host, port = _host_of(c.rdzv_endpoint, 29500 if c.rdzv_backend == "static" else 29400)
         asked = c.rdzv_configs.get("is_host")
         if c.rdzv_backend == "static":
@@ -189,9 +245,31 @@ class Agent:
                 serves = False  # another agent of this host serves it
         if not serves:
             self.store = TCPStore(host, port, None, False, limit)
-        self.host, self.port = host, self.store.port
+        self.host, self.master = host, (host, self.store.port)
+        self._served = self.store if serves else None
         self.shared = PrefixStore(f"rendezvous/{c.run_id}", self.store)
         self.shared.set_timeout(limit)
+
+    def _connect_etcd(self, limit: timedelta) -> None:
+        from ._etcd import EtcdStore
+
+        c = self.config
+        host, port = _host_of(c.rdzv_endpoint, 2379)
+        options = {k: str(v) for k, v in c.rdzv_configs.items() if k in ("protocol", "cacert", "cert", "key")}
+        self.store = EtcdStore(f"{host}:{port}", f"/facula/{c.run_id}", limit, **options)
+        self.host = c.local_addr or _address_towards(host, port)
+        self.shared = PrefixStore("rendezvous", self.store)
+        self.shared.set_timeout(limit)
+
+    def _serve_processes(self, s: PrefixStore, node: int) -> None:
+        """Serves the store of the processes from node 0, if agents meet at a server of others."""
+        if self._served is None and node == 0:
+            self._served = TCPStore(self.host, 0, None, True, self.shared.timeout, wait_for_workers=False)
+        if node == 0:
+            assert self._served is not None
+            s.set("master", f"{self._served.host}:{self._served.port}")
+        host, _, port = s.get("master").decode().rpartition(":")
+        self.master = host, int(port)
 
     def _meet(self, number: int) -> _Round:
         """Takes part in a round: returns the place of this node."""
@@ -214,8 +292,10 @@ class Agent:
             raise RuntimeError(
                 f"torchrun: the round has {nodes} nodes already; this one would be number {node + 1}"
             )
+        if c.rdzv_backend.startswith("etcd"):
+            self._serve_processes(s, node)
         facts = [json.loads(s.get(f"node/{k}")) for k in range(nodes)]
-        return _Round(number, node, [f[0] for f in facts], self.host, self.port)
+        return _Round(number, node, [f[0] for f in facts], *self.master)
 
     # ---- processes
 
@@ -262,7 +342,8 @@ class Agent:
                 elif into & bit:
                     streams[name] = open(path, "wb")  # noqa: SIM115
             environment = self._environment_of(place, local_rank, error_file)
-            process = subprocess.Popen(self.command, env=environment, **streams)
+            # Each process has a session: what it starts ends with it, and this agent passes Ctrl-C on to it.
+            process = subprocess.Popen(self.command, env=environment, start_new_session=True, **streams)
             for stream in streams.values():
                 if stream is not subprocess.PIPE:
                     stream.close()
@@ -300,8 +381,25 @@ class Agent:
                 child.process.kill()
                 child.process.wait()
         for child in self.children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.process.pid, signal.SIGKILL)  # processes that it started
             for copy in child.copies:
                 copy.join(1)
+        self._recorders.close()
+
+    def _verdict(self, place: _Round) -> str:
+        """Returns what each process of this node did last, and writes the flight recorders to the logs."""
+        lines = []
+        for child in self.children:
+            code = child.process.poll()
+            state = "alive" if code is None else f"ended with {code}"
+            for group in self._recorders.read(child.process.pid):
+                who = f"rank {group['rank']} of {group['size']} (pid {child.process.pid}, {state})"
+                lines.append(f"  {who}: {_last_operation(group)}")
+                path = os.path.join(os.path.dirname(child.error_file), "flight_recorder.json")
+                with open(path, "a") as file:
+                    file.write(json.dumps(group) + "\n")
+        return "\n".join(["[facula.distributed.run] a process failed", *lines])
 
     def _failure_of(self, child: _Child) -> ProcessFailure:
         message = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
@@ -321,8 +419,12 @@ class Agent:
     def _watch(self, place: _Round) -> bool:
         """Returns True when all processes have succeeded, False when one of any node has failed."""
         s = PrefixStore(str(place.number), self.shared)
-        checked = time.monotonic()
+        checked = looked = time.monotonic()
         while True:
+            if time.monotonic() - looked > 0.05:
+                looked = time.monotonic()
+                for child in self.children:
+                    self._recorders.look(child.process.pid)
             if self.signal is not None:
                 return False
             codes = [c.process.poll() for c in self.children]
@@ -363,6 +465,8 @@ class Agent:
                 if self._watch(place):
                     self._leave(place)
                     return {c.rank: 0 for c in self.children}
+                if self.signal is None:
+                    print(self._verdict(place), file=sys.stderr)
                 self._stop(self.signal or signal.SIGTERM)
                 if self.signal is not None:
                     raise SystemExit(128 + self.signal)
@@ -393,5 +497,5 @@ class Agent:
         s = PrefixStore(str(place.number), self.shared)
         with contextlib.suppress(DistNetworkError, DistStoreError):
             s.set(f"done/{place.node}", "1")
-            if self.store._server is not None:
+            if self._served is not None:
                 s.wait([f"done/{k}" for k in range(len(place.counts))], timedelta(seconds=300))

@@ -15,6 +15,7 @@ from ._groups import (
     _outside,
     _resolve,
     _root,
+    _world,
     get_global_rank,
 )
 from ._process_group import _DEFAULTS, ProcessGroup, Work, Works, _Options
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 Tensor = _C.Tensor
+_SUM = ReduceOp.SUM
 
 
 def _check_single_tensor(tensor: Any, name: str) -> None:
@@ -111,6 +113,11 @@ def _call(pg: ProcessGroup, method: str, args: tuple[Any, ...], opts: Any, async
 
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
     """Replaces ``tensor`` by the reduction ``op`` over all ranks, in place."""
+    if group is None and op is _SUM and not async_op:
+        world = _world.default_pg
+        if type(world) is ProcessGroup and world._coalescing is None:
+            if world._native.all_reduce(tensor, 0, world._timeout.total_seconds()):
+                return None
     _check_single_tensor(tensor, "tensor")
     if _outside("all_reduce", group):
         return None

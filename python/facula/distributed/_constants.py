@@ -14,6 +14,7 @@ __all__ = [
     "DebugLevel",
     "ReduceOp",
     "get_debug_level",
+    "is_backend_available",
     "reduce_op",
     "set_debug_level",
     "set_debug_level_from_env",
@@ -85,6 +86,27 @@ class ReduceOp(metaclass=_Reductions):
         return hash(self.op)
 
 
+# Errors about a missing backend end with the library that it needs.
+_LIBRARIES = {
+    "mpi": "; it needs the library of Open MPI (libmpi.so.40, or FACULA_MPI_LIBRARY)",
+    "nccl": "; it needs the library of NCCL (libnccl.so.2, or FACULA_NCCL_LIBRARY)",
+}
+
+
+def is_backend_available(backend: str) -> bool:
+    """Returns whether groups can be created with a backend."""
+    name = backend.lower()
+    if name == "mpi" and name not in Backend._plugins:
+        from . import _mpi
+
+        return _mpi.is_available()
+    if name == "nccl" and name not in Backend._plugins:
+        from . import _nccl
+
+        return _nccl.is_available()
+    return name in (Backend.GLOO, Backend.FACULA) or name in Backend._plugins
+
+
 class Backend(str):
     """The name of a communication backend, or of those of several types of devices:
     ``cpu:gloo,cuda:nccl``.
@@ -141,9 +163,10 @@ class Backend(str):
                 _C.device(device)
             if name not in self.backend_list:
                 raise AssertionError(f"Unknown backend type {name}")
-            if name not in ("gloo", "facula", "undefined") and name not in self._plugins:
+            if name != self.UNDEFINED and not is_backend_available(name):
                 raise RuntimeError(
                     f"Distributed package doesn't have {name.upper()} built in, only gloo and facula"
+                    + _LIBRARIES.get(name, "")
                 )
         return self
 

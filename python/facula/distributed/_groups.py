@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from .. import _C
-from ._constants import Backend, DebugLevel, get_debug_level
+from ._constants import Backend, DebugLevel, get_debug_level, is_backend_available
 from ._process_group import ProcessGroup
 from ._rendezvous import rendezvous
 from ._stores import FileStore, HashStore, PrefixStore, Store, TCPStore, default_pg_timeout
@@ -89,11 +89,11 @@ def is_gloo_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    return False
+    return is_backend_available("nccl")
 
 
 def is_mpi_available() -> bool:
-    return False
+    return is_backend_available("mpi")
 
 
 def is_ucc_available() -> bool:
@@ -102,11 +102,6 @@ def is_ucc_available() -> bool:
 
 def is_xccl_available() -> bool:
     return False
-
-
-def is_backend_available(backend: str) -> bool:
-    name = backend.lower()
-    return name in ("gloo", "facula") or (name in Backend._plugins)
 
 
 def is_torchelastic_launched() -> bool:
@@ -188,6 +183,10 @@ def init_process_group(
     limit = default_pg_timeout if timeout is None else timeout
     _check_valid_timeout(limit)
     name = Backend("undefined" if backend is None else backend)._checked()
+    if Backend._engine_of(name) == "mpi":
+        from . import _mpi
+
+        (rank, world_size), store = _mpi.world(), HashStore()
     if store is not None:
         if not isinstance(store, Store):
             raise TypeError(f"init_process_group: store must be a Store, got {type(store).__name__}")
@@ -265,12 +264,26 @@ def _create(
         pg = ProcessGroup(own, ranks.index(rank), len(ranks))
         pg._backend, pg._timeout, pg._ranks = backend, timeout, list(ranks)
         pg.group_name, pg.group_desc = name, desc
-        pg._connect(_world.interface)
+        _connect(pg, engine, ranks)
     _world.pg_map[pg] = (backend, own)
     _world.pg_names[pg] = name
     _world.pg_group_ranks[pg] = {r: k for k, r in enumerate(ranks)}
     _world.pg_backend_config[pg] = f"cpu:{backend}" if ":" not in backend else str(backend)
     return pg
+
+
+def _connect(pg: ProcessGroup, engine: str, ranks: list[int]) -> None:
+    """Gives a group its engine: that of a shared library, or ours."""
+    if engine == "mpi":
+        from ._mpi import MpiEngine
+
+        pg._native = MpiEngine(ranks)
+    elif engine == "nccl":
+        from ._nccl import NcclEngine
+
+        pg._native = NcclEngine(pg._store, pg.rank(), pg.size())
+    else:
+        pg._connect(_world.interface)
 
 
 def _get_default_group() -> ProcessGroup:
@@ -291,6 +304,16 @@ def _get_process_group_store(group: ProcessGroup) -> Store:
 
 def _get_process_group_name(group: ProcessGroup) -> str:
     return _world.pg_names.get(group, "None")
+
+
+def _resolve_process_group(name: str) -> ProcessGroup:
+    """Returns the group with this name, as ``group_name`` of a group has it."""
+    for group, group_name in _world.pg_names.items():
+        if group_name == name:
+            return group
+    raise ValueError(
+        f"Group {name!r} is not registered, please create group with torch.distributed.new_group API"
+    )
 
 
 def _update_default_pg(group: ProcessGroup | None) -> None:
@@ -617,7 +640,6 @@ __all__ = [
     "group",
     "init_process_group",
     "is_available",
-    "is_backend_available",
     "is_gloo_available",
     "is_initialized",
     "is_mpi_available",

@@ -22,7 +22,7 @@ def register_rendezvous_handler(scheme: str, handler: Callable[..., Meeting]) ->
     """Registers ``handler(url, **kwargs)``, which yields stores, ranks and world sizes, for URLs of this
     scheme.
     """
-    if scheme in (*_handlers, "env", "tcp", "file"):
+    if scheme in (*_handlers, "env", "tcp", "file", "etcd"):
         raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler
 
@@ -51,7 +51,8 @@ def _tcp(host: str, port: int, rank: int, size: int, timeout: timedelta) -> Stor
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Meeting:
-    """Yields (store, rank, world size) for a URL: ``env://``, ``tcp://host:port``, ``file:///path``.
+    """Yields (store, rank, world size) for a URL: ``env://``, ``tcp://host:port``, ``file:///path``,
+    ``etcd://host:port/job``.
 
     The query may have the rank and the world size: ``tcp://10.0.0.1:23456?rank=0&world_size=2``.
     """
@@ -89,6 +90,11 @@ def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) ->
             raise ValueError(f"Error initializing torch.distributed using {url}: path missing")
         place, size = _needed(url, "rank", place), _needed(url, "world size", size)
         store = FileStore(path if path[:2] != "//" else path[1:], size)
+    elif parts.scheme == "etcd":
+        from ._etcd import EtcdStore
+
+        place, size = _needed(url, "rank", place), _needed(url, "world size", size)
+        store = EtcdStore(parts.netloc, f"/facula{parts.path or '/default'}", timeout)
     else:
         raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
     yield store, place, size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hmac
 import json
 import os
 import socket
@@ -88,6 +89,9 @@ def _delete(values: Values, key: str) -> bool:
 def _names(values: Values) -> list[str]:
     return list(values)
 
+
+MOST_BYTES = 1 << 28  # of a request: a value of 192 MB
+TOKEN = "FACULA_JOB_TOKEN"  # the environment variable with the secret that clients show to a TCPStore
 
 ACTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (_set, _get, _add, _compare_set, _append, _missing, _delete, _names)
@@ -256,10 +260,10 @@ class _Server:
     """Serves a HashStore: a line requests an action, a line answers with an error or the result."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.values = HashStore()
+        self.values, self.token = HashStore(), os.environ.get(TOKEN, "")
         self._socket = socket.create_server((host, port))
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=_accept, args=(self._socket, self.values), daemon=True).start()
+        threading.Thread(target=_accept, args=(self._socket, self.values, self.token), daemon=True).start()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # the end of the process may have closed the socket already
@@ -285,22 +289,44 @@ def _server(host: str, port: int, multi_tenant: bool) -> _Server:
     return started
 
 
-def _accept(listening: socket.socket, values: HashStore) -> None:
+def _accept(listening: socket.socket, values: HashStore, token: str) -> None:
     with contextlib.suppress(OSError):  # the socket was closed
         while True:
             connection, _ = listening.accept()
-            threading.Thread(target=_answer, args=(connection, values), daemon=True).start()
+            threading.Thread(target=_answer, args=(connection, values, token), daemon=True).start()
 
 
-def _answer(connection: socket.socket, values: HashStore) -> None:
-    with connection, contextlib.suppress(OSError), connection.makefile("rwb", buffering=0) as stream:
-        for line in stream:
+def _shows(token: str, stream: Any) -> bool:
+    """Returns whether the client sends the token of the job first, if there is one."""
+    return not token or hmac.compare_digest(stream.readline(4096).strip(), token.encode())
+
+
+def _answer(connection: socket.socket, values: HashStore, token: str) -> None:
+    with connection, contextlib.suppress(OSError), connection.makefile("rwb") as stream:
+        if not _shows(token, stream):
+            return
+        while line := stream.readline(MOST_BYTES):
+            if not line.endswith(b"\n"):
+                return  # too long, or the end of the connection
             try:
-                action, *args = json.loads(line)
-                answer = ["", _encoded(values._apply(action, *map(_decoded, args)))]
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                answer = ["", _encoded(_performed(values, *json.loads(line)))]
+            except Exception as error:
                 answer = [str(error) or type(error).__name__, None]
             stream.write(json.dumps(answer).encode() + b"\n")
+            stream.flush()
+
+
+def _performed(values: HashStore, action: str, *args: Any) -> Any:
+    """Performs a request, whose arguments may be of any type."""
+    keys, rest = (args, ()) if action == "_missing" else (args[:1], args[1:])
+    kinds = {"_set": (bytes,), "_add": (int,), "_compare_set": (bytes, bytes), "_append": (bytes,)}
+    rest = tuple(map(_decoded, rest))
+    if action not in ACTIONS or not all(isinstance(k, str) for k in keys):
+        raise ValueError("TCPStore: the request is not one of a store")
+    expected = kinds.get(action, ())
+    if len(rest) != len(expected) or not all(map(isinstance, rest, expected)):
+        raise ValueError(f"TCPStore: {action} takes other arguments")
+    return values._apply(action, *keys, *rest)
 
 
 class TCPStore(Store):
@@ -328,7 +354,7 @@ class TCPStore(Store):
                 self._server = _server(host_name, port, multi_tenant)
             except OSError as error:
                 raise DistNetworkError(
-                    f"TCPStore: cannot serve {host_name}:{port}: {error.strerror}"
+                    f"TCPStore: cannot serve {host_name}:{port}: {os.strerror(error.errno or 0)}"
                 ) from error
             port = self._server.port
         self.port, self._lock = port, threading.Lock()
@@ -343,7 +369,10 @@ class TCPStore(Store):
         end = time.monotonic() + self.timeout.total_seconds()
         while True:
             try:
-                return socket.create_connection((self.host, self.port), self.timeout.total_seconds())
+                connection = socket.create_connection((self.host, self.port), self.timeout.total_seconds())
+                if token := os.environ.get(TOKEN):
+                    connection.sendall(token.encode() + b"\n")
+                return connection
             except OSError as error:
                 if time.monotonic() > end:
                     raise DistNetworkError(

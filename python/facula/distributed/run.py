@@ -14,13 +14,14 @@ import uuid
 from typing import Any
 
 from ._agent import Agent, ChildFailedError, LaunchConfig
+from ._stores import DistError
 
 __all__ = ["config_from_args", "get_args_parser", "main", "parse_args", "run"]
 
 _OPTIONS: list[tuple[str, str, Any, str]] = [
     ("--nnodes", "1:1", str, "number of nodes, or the range MIN:MAX"),
     ("--nproc-per-node", "1", str, "processes on this node: a number, auto, cpu or gpu"),
-    ("--rdzv-backend", "static", str, "how nodes meet: static or c10d"),
+    ("--rdzv-backend", "static", str, "how nodes meet: static, c10d or etcd"),
     ("--rdzv-endpoint", "", str, "host:port where they meet"),
     ("--rdzv-id", "none", str, "name of the job"),
     ("--rdzv-conf", "", str, "more settings: key=value,key=value"),
@@ -117,8 +118,8 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, list[str],
     if args.standalone:
         backend, endpoint, name = "c10d", "localhost:0", str(uuid.uuid4())
         least = most = 1
-    if backend not in ("static", "c10d"):
-        raise ValueError(f"--rdzv-backend {backend} is not supported; static and c10d are")
+    if backend not in ("static", "c10d", "etcd", "etcd-v2"):
+        raise ValueError(f"--rdzv-backend {backend} is not supported; static, c10d and etcd are")
     if backend == "static" and not endpoint:
         endpoint = f"{args.master_addr}:{args.master_port}"
     settings = dict(p.split("=", 1) for p in args.rdzv_conf.split(",") if p)
@@ -152,10 +153,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Runs a program; exits with status 1 and names the first process that failed."""
+    """Runs a program; exits with status 1 and says in a line what prevented it, or names the first process
+    that failed.
+    """
     try:
         run(parse_args(args))
-    except ChildFailedError as error:
+    except (ChildFailedError, DistError, ValueError) as error:
         print(f"torchrun: {error}", file=sys.stderr)
         sys.exit(1)
 

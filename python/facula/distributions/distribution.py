@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import facula
@@ -116,6 +117,8 @@ class Distribution:
                 value = value.expand([*shape, *value.batch_shape[rank:]])
             elif isinstance(getattr(type(self), name, None), lazy_property):
                 continue  # recomputed on demand
+            elif isinstance(value, (FunctionType, MethodType)):
+                continue  # a method that somebody gave to this object
             new.__dict__[name] = value
         new._batch_shape = shape
         return new

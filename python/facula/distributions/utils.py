@@ -107,7 +107,7 @@ class lazy_property:
             return _LazyPropertyOfClass(self.wrapped)
         with facula.enable_grad():
             value = self.wrapped(instance)
-        setattr(instance, self.wrapped.__name__, value)
+        instance.__dict__[self.wrapped.__name__] = value  # whatever the class does in __setattr__
         return value
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .._ops import HigherOrderOperator, OpOverload, SizeOperator, _operator
+from .._ops import FunctionOperator, HigherOrderOperator, OpOverload, _operator
 from ..fx import Graph
 from ..fx._bridge import without_gradient
 from ..fx.node import Node
@@ -200,7 +200,7 @@ def _target(node: Node) -> Any:
         raise NotImplementedError(
             f"save: the graph calls {t}, a gradient that was derived; save the program of the step"
         )
-    if isinstance(t, (OpOverload, SizeOperator)):
+    if isinstance(t, (OpOverload, FunctionOperator)):
         return {"operator": f"{t.namespace}::{t._opname}.{t._overloadname}"}
     if isinstance(t, HigherOrderOperator):
         return {"region": t.name()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._ops import HigherOrderOperator, OpOverload, SizeOperator
+from .._ops import FunctionOperator, HigherOrderOperator, OpOverload
 from .graph_signature import ConstantArgument, OutputKind
 
 __all__ = ["SpecViolationError", "Verifier"]
@@ -67,7 +67,7 @@ class Verifier:
     def _check_call(self, node: Any) -> None:
         target = node.target
         module = getattr(target, "__module__", "")
-        is_operator = isinstance(target, (OpOverload, SizeOperator, HigherOrderOperator)) or module in (
+        is_operator = isinstance(target, (OpOverload, FunctionOperator, HigherOrderOperator)) or module in (
             "_operator",
             "operator",
             "math",

@@ -51,10 +51,10 @@ def _get_qualified_name(func: Any) -> str:
     """Returns the dotted name of a function for generated code and printed graphs."""
     if getattr(builtins, getattr(func, "__name__", ""), None) is func:
         return func.__name__
-    from .._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, SizeOperator
+    from .._ops import FunctionOperator, HigherOrderOperator, OpOverload, OpOverloadPacket
     from ..overrides import is_tensor_method_or_property, resolve_name
 
-    if isinstance(func, (OpOverload, OpOverloadPacket, SizeOperator)):
+    if isinstance(func, (OpOverload, OpOverloadPacket, FunctionOperator)):
         return f"{_root().__name__}.ops.{func}"
     if isinstance(func, HigherOrderOperator):
         return f"{_root().__name__}.ops.higher_order.{func}"

@@ -9,6 +9,8 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from .._C import Size
+
 
 class NodeDef(NamedTuple):
     """Flattens a container, ``x -> (items, context)``, and rebuilds it, ``(items, context) -> x``;
@@ -171,6 +173,10 @@ def _deque_unflatten(values: Iterable[Any], context: Context) -> deque[Any]:
     return deque(values, maxlen=context)
 
 
+def _size_flatten(d: Size) -> tuple[list[Any], Context]:
+    return list(d), None
+
+
 def _sequence_keys(flatten: FlattenFunc) -> FlattenWithKeysFunc:
     def with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Context]:
         values, context = flatten(d)
@@ -212,6 +218,8 @@ SUPPORTED_NODES: dict[Any, NodeDef] = {
 }
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
+# The leaves of a Size need not remain numbers: it becomes a tuple, as in PyTorch.
+SUPPORTED_NODES[Size] = NodeDef(Size, _size_flatten, _tuple_unflatten, _sequence_keys(_size_flatten))
 
 
 def register_pytree_node(

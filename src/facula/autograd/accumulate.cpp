@@ -2,6 +2,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/tensor/change_strides.h"
 #include "facula/tensor/sparse.h"
 
 namespace facula::autograd {
@@ -21,6 +22,12 @@ bool has_strides(const Tensor& t, const Dims& strides) {
 
 bool only_ours(const Tensor& t) {
   return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object;
+}
+
+// Whether the gradient, to which nothing else refers, has these strides or was given them. A gradient of a weight of a
+// convolution keeps its elements where they are, because libraries choose their order (docs/layouts.md).
+bool take_strides(const Tensor& g, const Dims& strides) {
+  return has_strides(g, strides) || (g.dim() >= 4 && change_strides(g, strides));
 }
 
 // Whether the tensor is a wrapper without memory, of a class with __torch_dispatch__ that holds other tensors.
@@ -92,7 +99,7 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
       else if (is_wrapper(g)) m.grad = create_graph ? g : invoke("detach", {g});
       else if (create_graph) m.grad = only_ours(g) ? g : invoke("clone", {g});
       else if (sparse) m.grad = only_ours(g) ? g.detached() : invoke("clone", {g.detached()});
-      else if (only_ours(g) && has_strides(g, strides))
+      else if (only_ours(g) && take_strides(g, strides))
         m.grad = g.requires_grad() ? g.detached() : std::move(g);
       else m.grad = copy_of(g, strides);
     } else if (create_graph) {
@@ -102,6 +109,7 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
       old = m.grad;
       m.grad = sparse_sum(old, g);
     } else {
+      if (only_ours(g) && !g.is_traced() && !is_wrapper(g)) take_strides(g, Dims(m.grad.strides()));
       add_(m.grad, g);
     }
   }

@@ -18,10 +18,15 @@ std::pair<Tensor, bool> batched(const Tensor& x) {
   bool has = x.dim() == 5;
   return {has ? x : unsqueeze(x, 0), has};
 }
+// A convolution gives volumes in channels_last_3d if its input or its weight is in that format.
+MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
+  bool last = is_in_channels_last_3d(input) || is_in_channels_last_3d(weight);
+  return last && input.dim() == 5 ? MemoryFormat::channels_last_3d : MemoryFormat::contiguous;
+}
 // [N * D, C, H, W] as [N, C, D, H, W].
-Tensor stacked(const Tensor& planes, SymInt n, SymInt depth, bool batch) {
+Tensor stacked(const Tensor& planes, SymInt n, SymInt depth, bool batch, MemoryFormat format) {
   Dims split{n, depth, planes.size(1), planes.size(2), planes.size(3)};
-  Tensor y = contiguous(transpose(view(planes, split), 1, 2));
+  Tensor y = contiguous(transpose(view(planes, split), 1, 2), format);
   return batch ? y : squeeze(y, {kZero});
 }
 void check_convolved(const Call& c, const Tensor& input, const Tensor& weight, bool transposed) {
@@ -81,7 +86,7 @@ Tensor convolved(const Call& c, const Tensor& input, const Tensor& weight, const
       reshape(summed(weight), Dims{weight.size(0), weight.size(1) * taps, weight.size(3), weight.size(4)});
   Tensor y = conv2d(planes, k, added, last_two(stride), last_two(padding), last_two(dilation),
                     c.integer("groups").guard_int());
-  return narrowed(stacked(y, n, depth, batch), input.dtype());
+  return narrowed(stacked(y, n, depth, batch, format_of(input, weight)), input.dtype());
 }
 }  // namespace
 
@@ -160,7 +165,7 @@ FACULA_FAMILY(conv3d) {
                     {int64_t(0), int64_t(2), int64_t(3), int64_t(1), int64_t(4), int64_t(5)});
         y = _overlap_add(y, 2, out, stride[0], padding[0], dilation[0]);
         if (bias) y = add(y, view(summed(*bias), Dims{outputs, kOne, kOne, kOne}));
-        return narrowed(batch ? y : squeeze(y, {kZero}), input.dtype());
+        return contiguous(narrowed(batch ? y : squeeze(y, {kZero}), input.dtype()), format_of(input, weight));
       })
       .samples(
           {"input[1, 2, 3, 3, 2], weight[2, 3, 2, 3, 2], bias[3]",

@@ -288,7 +288,7 @@ FACULA_FAMILY(norm) {
         if (input.numel() == SymInt(int64_t(0))) return clone(input);
         SymInt count = input.numel() / input.size(1);
         value_check(count > SymInt(int64_t(1)), "batch_norm")
-            << "expected more than 1 value per channel when training, got input size "
+            << "Expected more than 1 value per channel when training, got input size "
             << to_string(input.sizes());
         auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);
         if (running_mean) _update_running_mean_(detach(*running_mean), detach(mean), momentum);

@@ -63,10 +63,13 @@ std::tuple<Tensor, Tensor> max_pooled(const Call& c, const Tensor& self) {
   bool ceil = c.flag("ceil_mode");
   auto [best, at] = max_pool2d_with_indices(volumes(self), last_two(kernel), last_two(stride),
                                             last_two(padding), last_two(dilation), ceil);
-  return deepest(self, best, at, [&](const Tensor& x) {
+  auto [values, indices] = deepest(self, best, at, [&](const Tensor& x) {
     return max_pool2d_with_indices(x, Dims{kernel[0], kOne}, Dims{stride[0], kOne}, Dims{padding[0], kZero},
                                    Dims{dilation[0], kOne}, ceil);
   });
+  if (!is_in_channels_last_3d(self)) return {values, indices};
+  constexpr auto format = MemoryFormat::channels_last_3d;
+  return {contiguous(values, format), contiguous(indices, format)};
 }
 Dims adaptive_target(const Call& c, const Tensor& self) {
   check_images(c, self.sizes(), 4, "[N, C, D, H, W]");

@@ -65,7 +65,8 @@ FACULA_FAMILY(quantized) {
       "_quantize_affine(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max, dtype dtype) -> Tensor")
       .doc(
           "Integers: self / scale rounded to even, plus zero_point, within the limits; NaN becomes quant_max. A zero point of a floating "
-          "dtype is added before rounding. `scale` and `zero_point` broadcast with self.")
+          "dtype is added before rounding: float32 to the quotient in float32, float64 to the exact quotient. `scale` and "
+          "`zero_point` broadcast with self.")
       .bind(function)
       .dtypes(d::any)
       .promote(Promote::none)
@@ -74,12 +75,14 @@ FACULA_FAMILY(quantized) {
       .undifferenced("the elements are integers")
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
                     int64_t quant_max, DType dtype) {
-        Tensor x = mul(to_dtype(self, DType::Float32), reciprocal(to_dtype(scale, DType::Float32)));
-        bool integral = !is_floating(zero_point.dtype());
+        Tensor x = to_dtype(self, DType::Float32), inverse = reciprocal(to_dtype(scale, DType::Float32));
+        bool integral = !is_floating(zero_point.dtype()), exact = zero_point.dtype() == DType::Float64;
         // float32 does not hold the limits of 32-bit integers
         DType wide = itemsize(dtype) > 2 ? DType::Float64 : DType::Float32;
         Tensor zero = to_dtype(zero_point, integral ? wide : DType::Float32);
-        Tensor steps = integral ? add(to_dtype(round(x), wide), zero) : to_dtype(round(add(x, zero)), wide);
+        Tensor steps =
+            integral ? add(to_dtype(round(mul(x, inverse)), wide), zero)
+                     : to_dtype(round(exact ? addcmul(zero, x, inverse) : add(mul(x, inverse), zero)), wide);
         return to_dtype(where(isnan(steps), quant_max, clamp(steps, quant_min, quant_max)), dtype);
       })
       .samples(

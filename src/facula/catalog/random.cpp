@@ -200,6 +200,11 @@ FACULA_FAMILY(random) {
           parts.push_back(SymInt(int64_t(2)));
           return view_as_complex(rand(parts, g ? *g : nullptr, real_of(t)));
         }
+        if (torch_random::is_used(size)) {
+          Tensor u = torch_random::uniform(size, t, 0, 1, g ? *g : nullptr);
+          return itemsize(t) == 2 ? clamp_max(u, Scalar(below(1, t)))
+                                  : u;  // which may have been rounded to 1
+        }
         return _uniform(numbers(product(size) * SymInt(words_for(t)), g), size, t);
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
@@ -212,6 +217,13 @@ FACULA_FAMILY(random) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         supported_check(is_differentiable(t) && !is_float8(t), "randn")
             << "normal numbers are floating point, but the dtype is " << t;
+        if (torch_random::is_used(size)) {
+          if (!is_complex(t)) return torch_random::normal(size, t, 0, 1, g ? *g : nullptr);
+          Dims parts(size);
+          parts.push_back(SymInt(int64_t(2)));
+          return view_as_complex(
+              torch_random::normal(parts, real_of(t), 0, std::sqrt(0.5), g ? *g : nullptr));
+        }
         return _normal(numbers(product(size) * SymInt(2 * words_for(t)), g), size, t);
       })
       .samples({"size=[3, 4]", "size=[]", "size=[0]"});
@@ -300,7 +312,9 @@ FACULA_FAMILY(random) {
             << "not implemented for '" << t << "'";
         runtime_check(!is_integral(t) || !overflows(Scalar(n.hint()), t), "randperm")
             << "the numbers below " << n << " do not fit " << t;
-        Tensor order = _randperm(numbers(n * SymInt(int64_t(2)), g), n);
+        Tensor order = torch_random::is_used(std::span(&n, 1))
+                           ? torch_random::permutation(n.concrete(), g ? *g : nullptr)
+                           : _randperm(numbers(n * SymInt(int64_t(2)), g), n);
         return t == order.dtype() ? order : to_dtype(order, t);
       })
       .samples({"n=7", "n=0"});
@@ -319,8 +333,7 @@ FACULA_FAMILY(random) {
         bool valid = true_everywhere(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0))));
         runtime_check(valid, "bernoulli")
             << "expects probabilities between 0 and 1, but some are not" << hint("x.sigmoid() are");
-        return to_dtype(lt(_uniform(numbers(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self),
-                        self.dtype());
+        return to_dtype(lt(rand(self.sizes(), g ? *g : nullptr, t), self), self.dtype());
       })
       .samples({"self[3, 4](0, 1)"});
   define(

@@ -21,18 +21,20 @@ Definer in_place_fill(const char* schema, const char* doc) {
 }
 // Writes make(sizes) into a large tensor piece by piece, so that the intermediate values take the memory of one piece.
 // The generator hands out numbers in blocks of four: pieces of a multiple of four elements get the same numbers as the
-// whole. Where calls are recorded or differentiated, the tensor is filled by one call.
+// whole, and PyTorch's normal numbers, which come in blocks of 16, have no piece that is smaller than a block. Where calls are
+// recorded or differentiated, the tensor is filled by one call.
 template <class F>
 Tensor filled(const Tensor& self, F&& make) {
-  constexpr int64_t kPiece = int64_t(1) << 18;
+  constexpr int64_t kPiece = int64_t(1) << 18, kLeast = 16;
   bool plain = !Mode::current() && self.device().type == DeviceType::cpu && self.dim() > 0 &&
                !(autograd::grad_enabled() && self.requires_grad());
   if (!plain || self.numel().concrete() <= kPiece) return copy_(self, make(self.sizes()));
   Tensor rows_of_self = self.is_contiguous() ? view(self, Sizes{int64_t(-1)}) : self;
   int64_t rows = rows_of_self.size(0).concrete(), row = rows_of_self.numel().concrete() / rows;
   int64_t step = std::max(kPiece / row / 4 * 4, int64_t(4));
-  for (int64_t at = 0; at < rows; at += step) {
-    Tensor piece = narrow(rows_of_self, 0, at, std::min(step, rows - at));
+  for (int64_t at = 0, count; at < rows; at += count) {
+    count = rows - at < step + kLeast ? rows - at : step;
+    Tensor piece = narrow(rows_of_self, 0, at, count);
     copy_(piece, make(piece.sizes()));
   }
   return self;
@@ -67,7 +69,13 @@ Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to
   runtime_check(holds(t, last), "random_") << "to - 1 = " << last << " is out of bounds for " << t;
   runtime_check(from <= last, "random_") << "no number from " << from << " on is exact in " << t;
   uint64_t range = uint64_t(last) - uint64_t(from) + 1;
-  return filled(self, [&](SymSpan sizes) { return integers(sizes, from, range, t, g); });
+  // Without a bound the dtype tells how many words PyTorch takes for each.
+  namespace theirs = catalog::torch_random;
+  bool wide = to ? theirs::is_wide(range) : t == DType::Int64 || t == DType::Float64;
+  return filled(self, [&](SymSpan sizes) {
+    return theirs::is_used(sizes) ? theirs::integers(sizes, from, range, wide, g ? *g : nullptr)
+                                  : integers(sizes, from, range, t, g);
+  });
 }
 void check_deviation(double std) {
   runtime_check(std >= 0, "normal") << "expects std >= 0.0, but found std " << std;
@@ -95,7 +103,10 @@ FACULA_FAMILY(random_fill) {
             << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
         double most = std::max(from, below(to, is_complex(t) ? real_of(t) : t));
         return filled(self, [&](SymSpan sizes) {
-          Tensor y = add(mul(rand(sizes, g ? *g : nullptr, compute_type(t)), to - from), from);
+          DType computed = compute_type(t);
+          Tensor y = torch_random::is_used(sizes) && !is_complex(t)
+                         ? torch_random::uniform(sizes, computed, from, to, g ? *g : nullptr)
+                         : add(mul(rand(sizes, g ? *g : nullptr, computed), to - from), from);
           return is_complex(t) || from == to ? y : clamp_max(y, Scalar(most));
         });
       })
@@ -106,7 +117,10 @@ FACULA_FAMILY(random_fill) {
       .procedure([](const Tensor& self, double mean, double std, std::optional<Generator*> g) {
         runtime_check(std >= 0, "normal_") << "expects std >= 0.0, but found std " << std;
         return filled(self, [&](SymSpan sizes) {
-          return add(mul(randn(sizes, g ? *g : nullptr, compute_type(self.dtype())), std), mean);
+          DType computed = compute_type(self.dtype());
+          if (torch_random::is_used(sizes) && !is_complex(computed))
+            return torch_random::normal(sizes, computed, mean, std, g ? *g : nullptr);
+          return add(mul(randn(sizes, g ? *g : nullptr, computed), std), mean);
         });
       })
       .samples({"self[3, 4], mean=1.0, std=2.0"});
@@ -187,8 +201,10 @@ FACULA_FAMILY(random_fill) {
                 "Filled with 1 (probability p) and 0.")
       .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
         runtime_check(p >= 0 && p <= 1, "bernoulli_") << "expects p to be in [0, 1], but got p=" << p;
-        return filled(self,
-                      [&](SymSpan sizes) { return lt(rand(sizes, g ? *g : nullptr, DType::Float32), p); });
+        return filled(self, [&](SymSpan sizes) {
+          DType t = torch_random::is_used(sizes) ? DType::Float64 : DType::Float32;
+          return lt(rand(sizes, g ? *g : nullptr, t), p);
+        });
       })
       .samples({"self[3, 4], p=0.25"});
   in_place_fill("exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!)",

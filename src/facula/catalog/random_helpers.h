@@ -8,6 +8,7 @@
 #include "facula/catalog/elements.h"
 #include "facula/catalog/no_derivative.h"
 #include "facula/catalog/sizes.h"
+#include "facula/catalog/torch_random.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -51,6 +52,9 @@ inline int64_t words_of(uint64_t range) {
   return range - 1 < 1ull << 16 ? 1 : range - 1 < 1ull << 32 ? 2 : 4;
 }
 inline Tensor integers(SymSpan size, int64_t low, uint64_t range, DType t, std::optional<Generator*> g) {
+  if (torch_random::is_used(size))
+    return to_dtype(torch_random::integers(size, low, range, torch_random::is_wide(range), g ? *g : nullptr),
+                    t);
   int64_t words = words_of(range);
   return _randint(numbers(product(size) * SymInt(words), g), size, Scalar(low), Scalar(int64_t(range)), words,
                   t);

@@ -31,5 +31,9 @@ inline void check_images(const Call& c, SymSpan sizes, size_t rank, const char* 
 }
 inline Dims three(const Call& c, const char* arg) { return c.ints(arg, 3); }
 inline Dims last_two(const Dims& x) { return {x[1], x[2]}; }
+// False for a tensor that is contiguous too.
+inline bool is_in_channels_last_3d(const Tensor& t) {
+  return t.dim() == 5 && !t.is_contiguous() && t.is_channels_last();
+}
 
 }  // namespace facula::catalog::window_helpers

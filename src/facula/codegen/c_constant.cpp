@@ -8,7 +8,8 @@ namespace {
 
 class ConstantPrinter : public CPrinter {
  public:
-  ConstantPrinter(const loop::Nest& n, std::span<const int64_t> params) : CPrinter(n), params_(params) {}
+  ConstantPrinter(const loop::Nest& n, std::span<const int64_t> params, InRange in_range)
+      : CPrinter(n), params_(params), in_range_(std::move(in_range)) {}
 
   std::string arguments() const {
     std::string all;
@@ -33,18 +34,26 @@ class ConstantPrinter : public CPrinter {
   }
   std::string param(int k) const override { return std::to_string(params_[size_t(k)]); }
   std::string reports_to() const override { return "status"; }
+  bool is_in_range(Expr e) override {
+    Expr index = e->args[0], size = e->args[1];
+    if (index->kind == loop::Kind::cast) index = index->args[0];
+    if (!in_range_ || index->kind != loop::Kind::load || index->slot < 0) return false;
+    if (size->kind == loop::Kind::param) return in_range_(index->slot, params_[size_t(size->slot)]);
+    return size->kind == loop::Kind::constant && in_range_(index->slot, size->value.to_int());
+  }
   void array(const Statement& s) override {
     line(memory_type(s.dtype) + std::string(" a") + std::to_string(s.var) + "[facula_at_least_1(" +
          values_of({s.extent})[0] + (is_complex(s.dtype) ? " * 2" : "") + ")];");
   }
 
   std::span<const int64_t> params_;
+  InRange in_range_;
 };
 
 }  // namespace
 
-ConstantFunction constant_function(const loop::Nest& n, std::span<const int64_t> params) {
-  ConstantPrinter printer(n, params);
+ConstantFunction constant_function(const loop::Nest& n, std::span<const int64_t> params, InRange in_range) {
+  ConstantPrinter printer(n, params, std::move(in_range));
   ConstantFunction f;
   f.arguments = printer.arguments();
   f.body = printer.function("");

@@ -144,6 +144,9 @@ FACULA_FUNCTION uint8_t facula_to_float8(float f, int mantissa, int bias, int la
 FACULA_FUNCTION int64_t facula_to_int64(double v) {
   return fabs(v) < 0x1p63 ? (int64_t)v : INT64_MIN;
 }
+FACULA_FUNCTION int32_t facula_float_to_int32(float v) {
+  return fabsf(v) < 0x1p31f ? (int32_t)v : INT32_MIN;
+}
 FACULA_FUNCTION int64_t facula_to_int32(double v) {
   return fabs(v) < 0x1p31 ? (int64_t)v : -INT64_C(2147483648);
 }

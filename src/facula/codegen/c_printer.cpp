@@ -69,7 +69,7 @@ std::string elementary_name(Fn f, DType d) {
   return "facula_" + std::string(loop::name(f)) + (is_float32(d) ? "_f32" : "_f64");
 }
 
-// The double function of libm whose result is exact in the dtype, or is rounded to it; or null.
+// The function of libm whose result is exact, or rounded correctly; or null. Its form for float is that with the suffix f.
 const char* libm(Fn f) {
   switch (f) {
     case Fn::round: return "nearbyint";
@@ -104,7 +104,7 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
   std::string rounds = is_float32(d) ? "(float)" : "", of = is_float32(d) ? "_f32" : "_f64";
   if (const char* sign = infix(f)) return x[0] + " " + sign + " " + x[1];
   if (f == Fn::bits || loop::expansion(f, d).get()) return elementary_name(f, d) + listed(x);
-  if (const char* name = libm(f)) return rounds + name + listed(x);
+  if (const char* name = libm(f)) return name + std::string(is_float32(d) ? "f" : "") + listed(x);
   if (loop::is_library(f, d)) return rounds + "facula_" + loop::name(f) + listed(x);
   switch (f) {
     case Fn::neg: return "-(" + x[0] + ")";
@@ -213,6 +213,7 @@ std::string CPrinter::function(const std::string& name) {
   for (char c : n_.name) title += c == '*' || c == '/' || c == '\\' || c == '\n' ? '_' : c;
   out_ = "/* " + title + " */\n";
   depth_ = 0;
+  find_places();
   open_function(name);
   block(n_.body);
   close();
@@ -355,7 +356,35 @@ void CPrinter::set(int v, const std::vector<Expr>& values) {
            ";");
     }
   }
-  for (size_t k = 0; k < values.size(); ++k) set(v + int(k), type_of(values[k].dtype()), components[k]);
+  for (size_t k = 0; k < values.size(); ++k)
+    set(v + int(k), type_of_local(v + int(k), values[k]), components[k]);
+}
+
+void CPrinter::find_places() {
+  using SK = Statement::Kind;
+  std::vector<const Statement*> sets;
+  std::set<int> others;  // locals that some statement gives another value
+  loop::each_statement(n_.body, [&](const Statement& s) {
+    bool assigns = (s.kind == SK::let || s.kind == SK::assign) && s.values.size() == 1;
+    if (assigns && s.values[0].dtype() == DType::Int64) sets.push_back(&s);
+    else if (s.kind == SK::let || s.kind == SK::assign)
+      for (size_t k = 0; k < s.values.size(); ++k) others.insert(s.var + int(k));
+    else if (s.kind == SK::accumulator)
+      for (size_t k = 0; k < loop::identity(s.monoid, s.dtype, s.position).size(); ++k)
+        others.insert(s.var + int(k));
+  });
+  for (auto* s : sets)
+    if (!others.count(s->var)) places_.insert(s->var);
+  for (bool changed = true; changed;) {  // without those that some other value is assigned to
+    changed = false;
+    for (auto* s : sets) {
+      is_place_.clear();
+      if (!places_.count(s->var) || is_place(s->values[0])) continue;
+      places_.erase(s->var);
+      changed = true;
+    }
+  }
+  is_place_.clear();
 }
 
 void CPrinter::statement(const Statement& s) {
@@ -375,12 +404,7 @@ void CPrinter::statement(const Statement& s) {
       close();
       break;
     }
-    case SK::let:
-      if (is_place(s.values[0])) places_.insert(s.var);
-      else places_.erase(s.var);
-      is_place_.clear();
-      set(s.var, type(s.values[0]), values_of(s.values)[0]);
-      break;
+    case SK::let: set(s.var, type_of_local(s.var, s.values[0]), values_of(s.values)[0]); break;
     case SK::assign: set(s.var, s.values); break;
     case SK::accumulator: set(s.var, loop::identity(s.monoid, s.dtype, s.position)); break;
     case SK::accumulate: accumulate(s); break;
@@ -547,10 +571,11 @@ bool CPrinter::is_place(Expr e) {
   if (e.dtype() != DType::Int64) return false;
   switch (e->kind) {
     case Kind::index:
-    case Kind::param:
-    case Kind::constant: return true;
+    case Kind::param: return true;
+    case Kind::constant: return e->value.to_int() == int32_t(e->value.to_int());
     case Kind::local: return places_.count(e->slot);
     case Kind::call: break;
+    case Kind::select: return is_place(e->args[1]) && is_place(e->args[2]);
     default: return false;
   }
   auto [it, is_new] = is_place_.try_emplace(e.get(), false);
@@ -574,6 +599,7 @@ std::string CPrinter::computed(Expr e) {
     case Kind::select: return arg(0) + " ? " + arg(1) + " : " + arg(2);
     case Kind::random: return "facula_random(" + arg(0) + ", " + arg(1) + ")";
     case Kind::check:
+      if (is_in_range(e)) return arg(0);
       return "facula_check(" + arg(0) + ", " + arg(1) + ", " + (e->slot ? "0" : "1") + ", " + reports_to() +
              ")";
     case Kind::divisor:
@@ -590,6 +616,8 @@ std::string CPrinter::cast(Expr e) {
   if (e->memory != to) return decoded(e->memory, encoded(e->memory, x));
   if (to == DType::Bool) return x + " != 0";
   std::string type = "(" + std::string(type_of(to)) + ")";
+  bool narrow = !is_real(to) && to != DType::UInt64 && to != DType::UInt32 && to != DType::Int64 && to != DType::UInt8;
+  if (is_float32(from) && narrow) return type + "facula_float_to_int32(" + x + ")";
   if (is_real(from) && !is_real(to))
     return type +
            (to == DType::UInt64                        ? "facula_to_uint64("

@@ -39,6 +39,8 @@ class CPrinter {
   virtual void array(const Statement& s) = 0;
   virtual void barrier();
   virtual void atomic(const Statement& s);
+  // Whether the index of this check is known to be in range.
+  virtual bool is_in_range(Expr) { return false; }
 
   static const char* type_of(DType d);
   static const char* memory_type(DType d);  // of an element in memory; complex numbers are pairs
@@ -74,9 +76,13 @@ class CPrinter {
 
  private:
   std::string fresh() { return "t" + std::to_string(++temporaries_); }
+  const char* type_of_local(int v, Expr value) {
+    return places_.count(v) ? index_type() : type_of(value.dtype());
+  }
   const char* type(Expr e) { return is_place(e) ? index_type() : type_of(e.dtype()); }
 
   std::string elementary(loop::Fn f, DType d);
+  void find_places();  // sets `places_`
   void statement(const Statement& s);
   void accumulate(const Statement& s);
   void store(const Statement& s);
@@ -103,7 +109,7 @@ class CPrinter {
   int depth_ = 0, temporaries_ = 0;
   bool straight_ = false;
   std::set<int> declared_;  // locals in scope
-  std::set<int> places_;    // locals that hold offsets, sizes and the like
+  std::set<int> places_;    // locals that only ever hold offsets, sizes and the like
   std::unordered_map<const loop::Node*, bool> is_place_;
   std::unordered_map<const loop::Node*, std::string>
       names_;                                        // by expression computed in this statement: its name

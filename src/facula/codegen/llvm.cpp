@@ -347,7 +347,6 @@ class NestEmitter : EmitFolds {
 
   const std::string& features_;
   bool is_alone_ = false;  // in a vector outside of strips
-  bool scans_ = false;     // in a loop over lanes that scans
 };
 
 const llvm::Target* target() {

@@ -9,20 +9,30 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "facula/distributed/group.h"
+#include "facula/distributed/tls.h"
 
 namespace facula::distributed {
-
-namespace {
-
-constexpr int kStreams = kLanes + 1;  // and the control connection
 
 struct Hello {
   char token[kTokenBytes];
   int32_t rank, stream;
 };
+
+// A connection that has not shown the token yet.
+struct Stranger {
+  std::unique_ptr<TcpLink> link;
+  Hello hello;
+  size_t have = 0;  // bytes of the hello that have arrived
+  int64_t since = now_ns();
+};
+
+namespace {
+
+constexpr int kStreams = kLanes + 1;          // and the control connection
+constexpr int64_t kPatience = 5'000'000'000;  // nanoseconds for the token
+constexpr size_t kMostStrangers = 256;
 
 bool to_address(const std::string& text, int port, sockaddr_storage& address, socklen_t& bytes) {
   std::memset(&address, 0, sizeof address);
@@ -41,8 +51,18 @@ bool to_address(const std::string& text, int port, sockaddr_storage& address, so
   return true;
 }
 
-bool send_all(int socket, const void* data, size_t bytes) {
-  return ::send(socket, data, bytes, MSG_NOSIGNAL) == ssize_t(bytes);
+// Sends everything before the time `end`; a handshake may need answers of the other side first.
+bool send_all(TcpLink& link, const void* data, size_t bytes, int64_t end) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes) {
+    size_t n = link.try_send(at, bytes);
+    at += n;
+    bytes -= n;
+    if (link.is_closed() || (bytes && now_ns() > end)) return false;
+    pollfd wait{link.descriptor(), POLLIN, 0};
+    if (bytes && !n) poll(&wait, 1, 10);
+  }
+  return true;
 }
 
 // Connects within the time; -1 if that fails.
@@ -100,13 +120,12 @@ void Group::connect_tcp(double timeout) {
       int s = valid ? connected(address, bytes, end) : -1;
       Hello hello{{}, rank_, stream};
       token_.copy(hello.token, kTokenBytes);
-      bool there = s >= 0 && send_all(s, &hello, sizeof hello);
-      if (!there && s >= 0) close(s);
+      std::unique_ptr<TcpLink> link = s >= 0 ? make_link(s, false) : nullptr;
+      bool there = link && send_all(*link, &hello, sizeof hello, end);
       runtime_check(there, "init_process_group")
           << "cannot connect to rank " << p << " at " << peer.interface << ":" << peer.port << ": "
-          << std::strerror(errno);
-      if (stream < kLanes) peer.links[stream] = std::make_unique<TcpLink>(s);
-      else peer.control = std::make_unique<TcpLink>(s);
+          << (uses_tls() ? "the TLS handshake failed" : std::strerror(errno));
+      peer.take(stream, std::move(link));
     }
   }
   accept_peers(std::move(expected), timeout);
@@ -114,46 +133,42 @@ void Group::connect_tcp(double timeout) {
   listener_ = -1;
 }
 
+// Reads what a stranger sends until the hello is complete. False: it is none of ours, or has closed the connection.
+bool Group::is_welcome(Stranger& stranger, const std::vector<bool>& expected) const {
+  char* to = reinterpret_cast<char*>(&stranger.hello);
+  stranger.have += stranger.link->try_receive(to + stranger.have, sizeof(Hello) - stranger.have);
+  if (stranger.have < sizeof(Hello))
+    return !stranger.link->is_closed() && now_ns() - stranger.since < kPatience;
+  const Hello& hello = stranger.hello;
+  bool is_ours = !std::memcmp(hello.token, token_.data(), kTokenBytes) && hello.rank > rank_ &&
+                 hello.rank < size_ && hello.stream >= 0 && hello.stream < kStreams &&
+                 expected[size_t(hello.rank)];
+  return is_ours && !peers_[size_t(hello.rank)]->has(hello.stream);
+}
+
 void Group::accept_peers(std::vector<bool> expected, double timeout) {
   int64_t end = now_ns() + int64_t(std::min(timeout, 1e6) * 1e9);
-  std::map<int, std::pair<Hello, size_t>> strangers;  // by socket: what has arrived of the first message
+  std::vector<Stranger> strangers;
   int missing = kStreams * int(std::count(expected.begin(), expected.end(), true));
   while (missing) {
-    std::vector<pollfd> sources{{listener_, POLLIN, 0}};
-    for (auto& [s, hello] : strangers) sources.push_back({s, POLLIN, 0});
+    std::vector<pollfd> sources{{strangers.size() < kMostStrangers ? listener_ : -1, POLLIN, 0}};
+    for (auto& s : strangers) sources.push_back({s.link->descriptor(), POLLIN, 0});
     poll(sources.data(), sources.size(), 100);
-    if (now_ns() > end) {
-      for (auto& [s, hello] : strangers) close(s);
-      runtime_check(false, "init_process_group")
-          << missing << " connections of ranks on other hosts did not come within " << timeout << " s";
-    }
+    runtime_check(now_ns() <= end, "init_process_group")
+        << missing << " connections of ranks on other hosts did not come within " << timeout << " s";
     if (sources[0].revents)
       if (int s = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); s >= 0)
-        strangers[s] = {};
-    for (size_t i = 1; i < sources.size(); ++i) {
-      if (!sources[i].revents) continue;
-      int s = sources[i].fd;
-      auto& [hello, have] = strangers[s];
-      ssize_t n = recv(s, reinterpret_cast<char*>(&hello) + have, sizeof hello - have, MSG_DONTWAIT);
-      if (n > 0) have += size_t(n);
-      bool ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-      if (!ended && have < sizeof hello) continue;
-      bool is_ours = !ended && !std::memcmp(hello.token, token_.data(), kTokenBytes) && hello.rank > rank_ &&
-                     hello.rank < size_ && hello.stream >= 0 && hello.stream < kStreams &&
-                     expected[size_t(hello.rank)];
-      Peer* peer = is_ours ? peers_[size_t(hello.rank)].get() : nullptr;
-      bool twice = peer && (hello.stream < kLanes ? bool(peer->links[hello.stream]) : bool(peer->control));
-      if (!peer || twice) {
-        close(s);
-      } else {
-        if (hello.stream < kLanes) peer->links[hello.stream] = std::make_unique<TcpLink>(s);
-        else peer->control = std::make_unique<TcpLink>(s);
+        strangers.push_back({make_link(s, true), {}});
+    for (auto& s : strangers) {
+      if (!is_welcome(s, expected)) {
+        s.link = nullptr;
+      } else if (s.have == sizeof(Hello)) {
+        peers_[size_t(s.hello.rank)]->take(s.hello.stream, std::move(s.link));
         --missing;
       }
-      strangers.erase(s);
     }
+    std::erase_if(strangers, [](auto& s) { return !s.link; });
   }
-  for (auto& [s, hello] : strangers) close(s);
 }
 
 }  // namespace facula::distributed

@@ -11,7 +11,6 @@
 namespace facula::distributed {
 
 namespace {
-constexpr uint32_t kMagic = 0xfac01a64;
 constexpr size_t kPadding = 64;  // payloads are padded, so that no element wraps around the end of a ring
 constexpr size_t kChunk = 128 << 10;  // of a pipelined reduction
 constexpr size_t kDirect = 32 << 10;  // an all_reduce up to this size sends all elements to all ranks
@@ -67,7 +66,7 @@ void Waiting::wait_for_sockets(const std::function<int(int)>& wants) {
 Exchange::Exchange(Group& group, const Call& call, uint64_t sequence)
     : group_(group), call_(call), sequence_(sequence), peers_(size_t(group.size())) {
   Header h{};
-  h.magic = kMagic;
+  h.magic = Header::kMagic;
   h.kind = call.kind;
   h.reduction = call.reduction;
   h.dtype = call.dtype;
@@ -328,16 +327,27 @@ bool Exchange::step() {
 bool Exchange::is_done() const {
   for (size_t p = 0; p < peers_.size(); ++p)
     if (int(p) != group_.rank() && !peers_[p].is_done()) return false;
-  return call_.kind != Kind::barrier || std::all_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
-           return &p == &peers_[size_t(group_.rank())] || p.verified;
-         });
+  return true;
+}
+
+bool Exchange::is_verified() const {
+  for (size_t p = 0; p < peers_.size(); ++p)
+    if (int(p) != group_.rank() && !peers_[p].verified) return false;
+  return true;
+}
+
+bool Exchange::may_leave() {
+  if (call_.kind == Kind::barrier) return false;
+  int64_t now = now_ns();
+  if (!done_ns_) done_ns_ = now;
+  return now - done_ns_ > int64_t(agreement_wait() * 1e9);
 }
 
 int Exchange::wants(int peer) const {
   const Peer& p = peers_[size_t(peer)];
   bool sends = p.next_out < p.out.size() &&
                (p.out[p.next_out].chunk < 0 || chunks_[size_t(p.out[p.next_out].chunk)].done > p.out_done);
-  bool receives = p.next_in < p.in.size() || (call_.kind == Kind::barrier && !p.verified);
+  bool receives = p.next_in < p.in.size() || !p.verified;
   return (sends ? POLLOUT : 0) | (receives ? POLLIN : 0);
 }
 
@@ -345,7 +355,7 @@ void Exchange::run() {
   Waiting waiting(group_, 0, call_);
   while (true) {
     bool moved = step();
-    if (is_done()) return;
+    if (is_done() && (is_verified() || may_leave())) return;
     if (moved) {
       waiting.moved();
       continue;
@@ -355,6 +365,7 @@ void Exchange::run() {
       auto& peer = *group_.peers_[size_t(p)];
       if (!peer.dead.load(std::memory_order_acquire) && !peer.links[0]->is_closed()) continue;
       if (step()) break;  // it sent this before it died
+      group_.hear_last_words(p);
       if (peer.links[0]->is_closed()) group_.mark_dead(p, "died (its connection was closed)");
       group_.fail(std::string(distributed::name(call_.kind)) + ": " + group_.who(p) + " " + peer.how);
     }

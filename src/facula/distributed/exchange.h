@@ -87,6 +87,9 @@ class Exchange {
   bool receive_some(int peer);
   bool reduce_some();
   bool is_done() const;
+  bool is_verified() const;
+  // Whether this rank may return although it has not read the headers of all others.
+  bool may_leave();
   int wants(int peer) const;
 
   Group& group_;
@@ -96,6 +99,7 @@ class Exchange {
   std::vector<Chunk> chunks_;
   size_t next_chunk_ = 0;
   bool reduce_after_sending_ = false;  // the result overwrites what is being sent
+  int64_t done_ns_ = 0;                // when all transfers were complete
   bool is_sent() const;
 };
 

@@ -31,6 +31,15 @@ double soft_deadline() {
   return seconds;
 }
 
+// TORCH_DISTRIBUTED_DEBUG=DETAIL asks for checks before every collective returns.
+double agreement_wait() {
+  static const double seconds = [] {
+    const char* text = std::getenv("TORCH_DISTRIBUTED_DEBUG");
+    return text && std::string_view(text) == "DETAIL" ? 1e9 : 1.0;
+  }();
+  return seconds;
+}
+
 namespace {
 
 // Two processes with the same answer share memory and a network.
@@ -55,6 +64,10 @@ std::vector<std::string> split(const std::string& text, char by) {
 }  // namespace
 
 // ---- headers
+
+bool Header::is_valid() const {
+  return magic == kMagic && kind <= Kind::barrier && reduction <= Reduction::bxor && int(dtype) < kDTypeCount;
+}
 
 bool Header::agrees(const Header& o) const {
   bool same_sizes = kind == Kind::all_to_all ||
@@ -165,12 +178,23 @@ void Group::connect(const std::vector<std::vector<bool>>& shared, double timeout
 
 void Group::mark_dead(int rank, const std::string& how) {
   Peer& peer = *peers_[size_t(rank)];
+  std::unique_lock lock(dead_mutex_);
   if (peer.dead.load()) return;
   bool left = peer.left || (peer.inbox && (*peer.inbox)->left.load());
   peer.how = left ? "has left the group" : how;
   peer.dead.store(true, std::memory_order_release);
+  lock.unlock();
   for (Bell& bell : inbox_->bells) bell.ring();
   if (messages_) messages_->wake();
+}
+
+// A rank that raises tells the others why before it ends. Its other connections may be seen to close earlier.
+void Group::hear_last_words(int peer) {
+  Peer& p = *peers_[size_t(peer)];
+  for (int k = 0; k < 100 && p.control && !p.dead.load() && inbox_.abort_text().empty(); ++k) {
+    if (k) usleep(1000);
+    tick_remote(peer);
+  }
 }
 
 void Group::abort(const std::string& reason) {
@@ -181,6 +205,7 @@ void Group::abort(const std::string& reason) {
     if (!p->control) continue;
     uint32_t n = uint32_t(reason.size());
     std::string frame = "a" + std::string(reinterpret_cast<char*>(&n), 4) + reason;
+    std::lock_guard lock(control_mutex_);
     p->control->try_send(frame.data(), frame.size());
   }
   if (messages_) messages_->wake();
@@ -228,6 +253,9 @@ bool Group::verify(int peer, uint64_t until) {
     p.partial_bytes += p.links[0]->try_receive(to + p.partial_bytes, sizeof(Header) - p.partial_bytes);
     if (p.partial_bytes < sizeof(Header)) return false;
     p.partial_bytes = 0;
+    if (!p.partial.is_valid())
+      fail("rank " + std::to_string(peer) + " sends bytes that are not the header of a collective to rank " +
+           std::to_string(rank_) + " of group " + name_);
     if (p.partial.sequence != p.verified)
       fail("rank " + std::to_string(peer) + " sends collective " + std::to_string(p.partial.sequence) +
            " where rank " + std::to_string(rank_) + " expects " + std::to_string(p.verified) + " of group " +
@@ -267,6 +295,7 @@ void Group::execute(Work& work) {
     while (history_begin_ < least) history_.pop_front(), ++history_begin_;
   } catch (...) {
     record.failed = 1;
+    dump_records();
     waiting_since_.store(0, std::memory_order_relaxed);
     // An interrupted collective leaves streams incomplete, so that the group cannot go on.
     abort(std::string(distributed::name(work.call.kind)) + ": " + who(rank_) +
@@ -277,6 +306,15 @@ void Group::execute(Work& work) {
   work.duration_ns.store(int64_t(record.finished_ns - record.started_ns));
   inbox_->finished.store(sequence + 1, std::memory_order_release);
   waiting_since_.store(0, std::memory_order_relaxed);
+}
+
+// Writes the flight recorder to the file that PyTorch's switches name: a prefix, followed by the rank.
+void Group::dump_records() const {
+  const char* prefix = std::getenv("TORCH_FR_DUMP_TEMP_FILE");
+  if (!prefix) prefix = std::getenv("TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+  const char* wanted = std::getenv("TORCH_NCCL_DUMP_ON_TIMEOUT");
+  bool is_off = wanted && (std::string_view(wanted) == "0" || std::string_view(wanted) == "false");
+  if (prefix && !is_off) std::ofstream(prefix + std::to_string(rank_)) << records() << "\n";
 }
 
 void Group::run(Work& work) {

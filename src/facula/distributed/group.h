@@ -3,7 +3,8 @@
 // Between any two ranks is a link (link.h): shared memory on one host, TCP between hosts. Every collective sends a
 // header to each other rank, with the payload behind it. The header states the operation, dtype, sizes and root; the
 // receiver compares it with its own call before it reads the payload. Ranks that disagree therefore raise an error that
-// names both calls, and no rank gets wrong data.
+// names both calls, and no rank gets wrong data. A rank whose own part is complete, such as the root of a broadcast,
+// waits for the headers of the others for `agreement_wait()`; it learns of a later disagreement in its next operation.
 //
 // A failure (a rank that died, disagreed, or exceeded its deadline) ends the group: its reason is written to the
 // memory of each rank, and every operation from then on raises it.
@@ -25,6 +26,7 @@
 namespace facula::distributed {
 
 struct Header {
+  static constexpr uint32_t kMagic = 0xfac01a64;
   uint32_t magic;
   Kind kind;
   Reduction reduction;
@@ -33,14 +35,16 @@ struct Header {
   int32_t root;
   uint32_t reserved;
   uint64_t sequence;
-  uint64_t payload;  // bytes behind this header, without padding
-  int64_t sizes[4];  // sizes[3] combines the sizes of all further dimensions
+  uint64_t payload;       // bytes behind this header, without padding
+  int64_t sizes[4];       // sizes[3] combines the sizes of all further dimensions
+  bool is_valid() const;  // the fields have values that describe() can print
   bool agrees(const Header& o) const;
   std::string describe() const;
 };
 static_assert(sizeof(Header) == 64);
 
 class Messages;
+struct Stranger;
 class Group : public RefCounted {
  public:
   Group(std::string name, int rank, int size, std::string token, std::string interface);
@@ -94,10 +98,18 @@ class Group : public RefCounted {
     size_t partial_bytes = 0;
     std::atomic<int64_t> heard_ns{0};
     bool left = false, announced = false;
+
+    // Streams are those of the lanes, and then the control connection.
+    bool has(int stream) const { return stream < kLanes ? bool(links[stream]) : bool(control); }
+    void take(int stream, std::unique_ptr<TcpLink> link) {
+      if (stream < kLanes) links[stream] = std::move(link);
+      else control = std::move(link);
+    }
   };
   void listen();
   void connect_tcp(double timeout);
   void accept_peers(std::vector<bool> expected, double timeout);
+  bool is_welcome(Stranger& stranger, const std::vector<bool>& expected) const;
   void execute(Work& work);
   void work_loop();
   void execute_next(std::unique_lock<std::mutex>& lock);
@@ -107,7 +119,9 @@ class Group : public RefCounted {
   [[noreturn]] void fail(const std::string& reason);
   void check_alive(const Call& call);
   void tick_remote(int peer);
+  void hear_last_words(int peer);
   void watch(int64_t now);
+  void dump_records() const;
   std::string who(int rank) const;
 
   const std::string name_, token_, interface_, host_;
@@ -129,11 +143,13 @@ class Group : public RefCounted {
   std::unique_ptr<Messages> messages_;
   std::atomic<int64_t> waiting_since_{0};  // of the running collective
   uint64_t warned_ = ~0ull;                // the collective about which the watchdog has printed a verdict
-  std::mutex tick_mutex_;
+  std::mutex control_mutex_;               // of the control connections
+  std::mutex dead_mutex_;                  // of Peer::how
 };
 
 // Environment variables and limits that tests change.
 int64_t now_ns();
-double soft_deadline();  // seconds after which the watchdog prints who is missing
+double soft_deadline();   // seconds after which the watchdog prints who is missing
+double agreement_wait();  // seconds; the timeout of the operation limits it as well
 
 }  // namespace facula::distributed

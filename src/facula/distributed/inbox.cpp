@@ -92,7 +92,28 @@ std::string Inbox::abort_text() const {
   return {header_->abort_text, strnlen(header_->abort_text, sizeof header_->abort_text)};
 }
 
-RankStatus read_status(const std::string& path) {
+void append_records(std::string& text, const InboxHeader& header) {
+  for (const Record& e : header.records) {
+    uint64_t sequence = e.sequence.load(std::memory_order_acquire);
+    if (!sequence) continue;
+    std::string site;
+    for (const char* c = e.site; *c; ++c) {
+      if (*c == '"' || *c == '\\') site += '\\';
+      site += *c;
+    }
+    const char* how = e.failed ? "failed" : e.finished_ns ? "completed" : "started";
+    text += std::string(text.size() > 1 ? ", " : "") + "{\"rank\": " + std::to_string(header.rank) +
+            ", \"sequence\": " + std::to_string(sequence - 1) + ", \"operation\": \"" + name(Kind(e.kind)) +
+            "\", \"dtype\": \"" + facula::name(DType(e.dtype)) + "\", \"bytes\": " + std::to_string(e.bytes) +
+            ", \"state\": \"" + how + "\", \"started_ns\": " + std::to_string(e.started_ns) +
+            ", \"finished_ns\": " + std::to_string(e.finished_ns) + ", \"site\": \"" + site + "\"}";
+  }
+}
+
+namespace {
+// Calls f with the memory of a rank, which is mapped for that time.
+template <class F>
+void with_memory(const std::string& path, F&& f) {
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   runtime_check(file >= 0, "status") << path << ": " << std::strerror(errno);
   struct stat facts;
@@ -101,10 +122,23 @@ RankStatus read_status(const std::string& path) {
     memory = mmap(nullptr, sizeof(InboxHeader), PROT_READ, MAP_SHARED, file, 0);
   close(file);
   runtime_check(memory != MAP_FAILED, "status") << path << " is not the memory of a rank";
-  const auto& h = *static_cast<const InboxHeader*>(memory);
+  const auto& header = *static_cast<const InboxHeader*>(memory);
+  bool is_it = header.magic == kMagic;
+  if (is_it) f(header);
+  munmap(memory, sizeof(InboxHeader));
+  runtime_check(is_it, "status") << path << " is not the memory of a rank";
+}
+}  // namespace
+
+std::string read_records(const std::string& path) {
+  std::string text = "[";
+  with_memory(path, [&](const InboxHeader& h) { append_records(text, h); });
+  return text + "]";
+}
+
+RankStatus read_status(const std::string& path) {
   RankStatus status{};
-  bool is_it = h.magic == kMagic;
-  if (is_it) {
+  with_memory(path, [&](const InboxHeader& h) {
     status.token.assign(h.token, strnlen(h.token, kTokenBytes));
     status.rank = h.rank, status.size = h.size, status.pid = h.pid;
     status.finished = h.finished.load();
@@ -121,9 +155,7 @@ RankStatus read_status(const std::string& path) {
     for (const Record& r : h.records)
       if (r.sequence.load() && r.finished_ns) ++count, total += r.finished_ns - r.started_ns;
     status.mean_ms = count ? double(total) / double(count) * 1e-6 : 0;
-  }
-  munmap(memory, sizeof(InboxHeader));
-  runtime_check(is_it, "status") << path << " is not the memory of a rank";
+  });
   return status;
 }
 

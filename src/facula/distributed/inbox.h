@@ -73,6 +73,11 @@ struct RankStatus {
   bool waiting;               // in a collective now
   double waiting_s, mean_ms;  // mean duration of the recorded collectives
 };
-RankStatus read_status(const std::string& path);  // RuntimeError if the file is not the memory of a rank
+// Both raise RuntimeError if the file is not the memory of a rank. The rank may have ended.
+RankStatus read_status(const std::string& path);
+std::string read_records(const std::string& path);  // the flight recorder, as JSON
+
+// Appends the recorded operations of a rank to a JSON list, whose first character is in the text already.
+void append_records(std::string& text, const InboxHeader& header);
 
 }  // namespace facula::distributed

@@ -90,9 +90,15 @@ TcpLink::TcpLink(int socket) : socket_(socket), buffer_(new char[kReceiveBuffer]
 
 TcpLink::~TcpLink() { close(socket_); }
 
+ssize_t TcpLink::write_some(const void* data, size_t bytes) {
+  return ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+ssize_t TcpLink::read_some(void* to, size_t bytes) { return ::recv(socket_, to, bytes, MSG_DONTWAIT); }
+
 size_t TcpLink::try_send(const void* data, size_t bytes) {
   if (closed_) return 0;
-  ssize_t n = ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  ssize_t n = write_some(data, bytes);
   if (n >= 0) return size_t(n);
   if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) closed_ = true;
   return 0;
@@ -108,7 +114,7 @@ void TcpLink::fill() {
     begin_ = 0;
   }
   if (end_ == kReceiveBuffer) return;
-  ssize_t n = ::recv(socket_, buffer_.get() + end_, kReceiveBuffer - end_, MSG_DONTWAIT);
+  ssize_t n = read_some(buffer_.get() + end_, kReceiveBuffer - end_);
   if (n > 0) end_ += size_t(n);
   else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) closed_ = true;
 }
@@ -127,7 +133,7 @@ size_t TcpLink::try_receive(void* to, size_t bytes) {
   if (done == bytes || closed_) return done;
   if (bytes - done < kReceiveBuffer / 4)
     return done + Link::try_receive(static_cast<char*>(to) + done, bytes - done);
-  ssize_t n = ::recv(socket_, static_cast<char*>(to) + done, bytes - done, MSG_DONTWAIT);
+  ssize_t n = read_some(static_cast<char*>(to) + done, bytes - done);
   if (n > 0) return done + size_t(n);
   if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) closed_ = true;
   return done;

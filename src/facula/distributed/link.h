@@ -2,6 +2,8 @@
 // it. Nothing here waits: functions return how much they could do, and `Bell` is how a rank sleeps until a peer on the
 // same host has changed something.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -73,7 +75,7 @@ class RingLink final : public Link {
 
 // ---- TCP
 
-class TcpLink final : public Link {
+class TcpLink : public Link {
  public:
   explicit TcpLink(int socket);  // takes ownership; a connected socket
   ~TcpLink() override;
@@ -83,6 +85,11 @@ class TcpLink final : public Link {
   size_t try_receive(void* to, size_t bytes) override;
   int descriptor() const override { return socket_; }
   bool is_closed() const override { return closed_; }
+
+ protected:
+  // These have the results of send() and recv() with MSG_DONTWAIT.
+  virtual ssize_t write_some(const void* data, size_t bytes);
+  virtual ssize_t read_some(void* to, size_t bytes);
 
  private:
   void fill();

@@ -13,6 +13,8 @@ namespace facula::distributed {
 namespace {
 constexpr uint32_t kMagic = 0xfac01a65;
 constexpr size_t kPadding = 64;
+constexpr size_t kStorageStep = 1 << 20;  // the memory of a stored message grows with the bytes that arrive
+constexpr uint64_t kLongest = uint64_t(1) << 48;  // bytes of a message; more can only be damaged
 constexpr char kZeros[kPadding] = {};
 size_t padded(size_t bytes) { return (bytes + kPadding - 1) / kPadding * kPadding; }
 std::exception_ptr error_of(const Work& work, const std::string& reason) {
@@ -87,7 +89,9 @@ void Messages::loop() {
       }
       check();
       if (!is_idle()) sleep();
-    } catch (const Error& e) { fail_all(e.message()); }
+    } catch (const Error& e) { fail_all(e.message()); } catch (const std::exception& e) {
+      fail_all(e.what());
+    }
   }
   fail_all("the group " + group_.name_ + " was destroyed");
 }
@@ -174,11 +178,22 @@ void Messages::check_fits(int peer, const Frame& frame, const Work& work) {
 
 void Messages::begin_message(int peer) {
   Peer& p = peers_[size_t(peer)];
-  runtime_check(p.frame.magic == kMagic && int(p.frame.dtype) < kDTypeCount, "recv")
-      << "rank " << peer << " sends bytes that are not a message";
+  bool is_valid = p.frame.magic == kMagic && int(p.frame.dtype) < kDTypeCount && p.frame.bytes < kLongest;
+  if (!is_valid)
+    group_.fail("rank " + std::to_string(peer) + " sends bytes that are not a message to rank " +
+                std::to_string(group_.rank_) + " of group " + group_.name_);
   p.target = matching(peer, p.frame);
   if (p.target) check_fits(peer, p.frame, *p.target);
-  else p.storing.resize(p.frame.bytes);
+}
+
+// The place of the next bytes of the incoming message: a part of the result, of stored bytes, or of the padding.
+std::pair<char*, size_t> Messages::room(Peer& p) {
+  static thread_local char padding[kPadding];
+  size_t at = p.have - sizeof(Frame), bytes = size_t(p.frame.bytes);
+  if (at >= bytes) return {padding, padded(bytes) - at};
+  if (p.target) return {p.target->call.output[0].data + at, bytes - at};
+  if (at == p.storing.size()) p.storing.resize(std::min(bytes, at + kStorageStep));
+  return {p.storing.data() + at, p.storing.size() - at};
 }
 
 bool Messages::receive_some(int peer) {
@@ -194,13 +209,10 @@ bool Messages::receive_some(int peer) {
       moved = true;
       begin_message(peer);
     }
-    char* to = p.target ? p.target->call.output[0].data : p.storing.data();
-    size_t payload = sizeof(Frame) + p.frame.bytes, total = sizeof(Frame) + padded(p.frame.bytes);
+    size_t total = sizeof(Frame) + padded(p.frame.bytes);
     while (p.have < total) {
-      char padding[kPadding];
-      bool inside = p.have < payload;
-      size_t n = link.try_receive(inside ? to + (p.have - sizeof(Frame)) : padding,
-                                  (inside ? payload : total) - p.have);
+      auto [to, space] = room(p);
+      size_t n = link.try_receive(to, space);
       if (!n) return moved;
       p.have += n;
       moved = true;
@@ -255,6 +267,7 @@ void Messages::check() {
       if (lost) peer = group_.rank_ ? 0 : group_.size_ - 1;
     }
     if (lost && !step() && !work->is_done()) {
+      group_.hear_last_words(peer);
       group_.mark_dead(peer, "died (its connection was closed)");
       group_.fail(std::string(name(work->call.kind)) + ": " + group_.who(peer) + " " +
                   group_.peers_[size_t(peer)]->how);

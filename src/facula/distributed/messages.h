@@ -48,6 +48,7 @@ class Messages {
   bool send_some(int peer);
   bool receive_some(int peer);
   void begin_message(int peer);
+  std::pair<char*, size_t> room(Peer& p);
   void take_stored();
   void check();
   void fail_all(const std::string& reason);

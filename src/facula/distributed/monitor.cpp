@@ -111,6 +111,7 @@ void Group::tick() {
 void Group::tick_remote(int rank) {
   Peer& p = *peers_[size_t(rank)];
   if (p.dead.load()) return;
+  std::unique_lock lock(control_mutex_);
   p.control->try_send("h", 1);
   int64_t now = now_ns();
   if (!p.heard_ns) p.heard_ns = now;
@@ -130,6 +131,7 @@ void Group::tick_remote(int rank) {
     if (there[0] == 'l') p.left = true;
     p.control->consume(1);
   }
+  lock.unlock();
   if (p.control->is_closed()) return mark_dead(rank, "died (its connection was closed)");
   if (now - p.heard_ns > kUnreachable) mark_dead(rank, "cannot be reached: no heartbeat for 1.5 s");
 }
@@ -188,23 +190,7 @@ std::string Group::records() const {
   std::string text = "[";
   for (int r = 0; r < size_; ++r) {
     const Inbox* inbox = r == rank_ ? &inbox_ : peers_[size_t(r)]->inbox.get();
-    if (!inbox) continue;
-    for (const Record& e : (*inbox)->records) {
-      uint64_t sequence = e.sequence.load(std::memory_order_acquire);
-      if (!sequence) continue;
-      std::string site;
-      for (const char* c = e.site; *c; ++c) {
-        if (*c == '"' || *c == '\\') site += '\\';
-        site += *c;
-      }
-      const char* how = e.failed ? "failed" : e.finished_ns ? "completed" : "started";
-      text += std::string(text.size() > 1 ? ", " : "") + "{\"rank\": " + std::to_string(r) +
-              ", \"sequence\": " + std::to_string(sequence - 1) + ", \"operation\": \"" +
-              distributed::name(Kind(e.kind)) + "\", \"dtype\": \"" + facula::name(DType(e.dtype)) +
-              "\", \"bytes\": " + std::to_string(e.bytes) + ", \"state\": \"" + how +
-              "\", \"started_ns\": " + std::to_string(e.started_ns) +
-              ", \"finished_ns\": " + std::to_string(e.finished_ns) + ", \"site\": \"" + site + "\"}";
-    }
+    if (inbox) append_records(text, *inbox->operator->());
   }
   return text + "]";
 }

@@ -1,12 +1,14 @@
 #include "facula/embed/c_program.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "facula/codegen/c99.h"
 #include "facula/codegen/c_constant.h"
 #include "facula/codegen/c_element.h"
+#include "facula/embed/c_functions.h"
 #include "facula/embed/lowered.h"
 #include "facula/graph/trace.h"
 
@@ -68,6 +70,9 @@ class Weights {
     internal_check(it != all_.end()) << "a captured tensor is unknown";
     return it->name;
   }
+  bool is_written(const Tensor& t) const {
+    return std::ranges::any_of(all_, [&](auto& w) { return w.written && w.tensor.is_same(t); });
+  }
   int64_t bytes(bool written) const {
     int64_t n = 0;
     for (auto& w : all_)
@@ -125,15 +130,16 @@ class Kernels {
     std::string name;
     bool checks;
   };
-  const Function& function(const loop::Nest& nest, std::span<const int64_t> params) {
-    auto f = codegen::constant_function(nest, params);
+  const Function& function(const loop::Nest& nest, std::span<const int64_t> params,
+                           codegen::InRange in_range) {
+    auto f = codegen::constant_function(nest, params, std::move(in_range));
     std::string text = "(" + f.arguments + ") " + f.body;
     auto [it, is_new] = functions_.try_emplace(text);
     if (is_new) {
       it->second = {model_ + "_" + identifier(nest.name).substr(0, 40) + "_" +
                         std::to_string(functions_.size()),
                     f.checks};
-      code_ += "static void " + it->second.name + text + "\n";
+      code_ += "FACULA_KERNEL void " + it->second.name + text + "\n";
     }
     return it->second;
   }
@@ -164,6 +170,21 @@ class EntryPrinter {
     std::string text;
     for (auto& p : parameters())
       text += "   " + p.name + ": " + shape_of(p.tensor.sizes(), p.tensor.dtype()) + p.remark + "\n";
+    return text;
+  }
+  // Macros for the arguments that are a part of the arena.
+  std::string places() const {
+    std::string text;
+    for (int i : entry_.in_arena) {
+      auto& t = input(i);
+      std::string macro = model_ + "_" + entry_.name + "_" + argument(i);
+      text +=
+          "/* " + argument(i) + " of " + model_ + "_" + entry_.name + ": " + shape_of(t.sizes(), t.dtype()) +
+          ", which the caller writes before the call; the call overwrites it. */\n#define " + macro + " ((" +
+          codegen::c_memory_type(t.dtype()) + "*)(void*)((unsigned char*)" + model_ + "_arena + " +
+          std::to_string(program_.places[size_t(program_.graph.graph.inputs[size_t(i)]->id)].offset) +
+          "))\n\n";
+    }
     return text;
   }
   std::string function() {
@@ -200,7 +221,8 @@ class EntryPrinter {
       all.push_back({std::move(type), std::move(name), remark, t});
     };
     for (int i = 0; i < int(program_.arguments); ++i)
-      add(input(i), is_written(i), argument(i), is_written(i) ? ", which the function writes" : "");
+      if (!entry_.in_arena.count(i))
+        add(input(i), is_written(i), argument(i), is_written(i) ? ", which the function writes" : "");
     for (int k = 0; k < int(program_.graph.outputs.size()); ++k)
       if (program_.graph.outputs[size_t(k)] >= 0) add(result(k), true, "result" + std::to_string(k), "");
     return all;
@@ -208,13 +230,15 @@ class EntryPrinter {
 
   std::string step(size_t k) {
     auto& exec = program_.plan->outline->execs[k];
+    if (program_.functions[k]) return call(exec, k);
     if (exec.kind != Step::Kind::kernel) return "";
     auto& kernels = program_.plan->kernels_of(exec);
     std::string text;
     for (auto& l : kernels.launches) {
       loop::Nest nest = l.nest->nest();
       nest.index_bits = 32;  // check_size
-      auto& f = kernels_.function(nest, l.params);
+      auto in_range = [&](int b, int64_t n) { return has_indices(exec, l.buffers[size_t(b)], n); };
+      auto& f = kernels_.function(nest, l.params, in_range);
       checks_ |= f.checks;
       std::string arguments;
       for (size_t b = 0; b < l.buffers.size(); ++b) {
@@ -227,6 +251,36 @@ class EntryPrinter {
       text += "  " + f.name + "(" + arguments + ");\n";
     }
     return text;
+  }
+  // Whether an operand is a constant whose elements are at least 0 and less than `size`.
+  bool has_indices(const run::Outline::Exec& exec, int buffer, int64_t size) const {
+    if (size_t(buffer) >= exec.inputs.size()) return false;
+    auto& p = program_.places[size_t(exec.inputs[size_t(buffer)])];
+    Tensor constant;
+    if (p.root == Root::constant) constant = program_.graph.graph.values()[size_t(p.number)]->constant;
+    if (p.root == Root::input && size_t(p.number) >= program_.arguments) constant = captured(p.number);
+    if (!constant.defined() || constant.dtype() != DType::Int64 || weights_.is_written(constant))
+      return false;
+    std::string bytes = graph::elements_of(constant);
+    for (size_t at = 0; at < bytes.size(); at += sizeof(int64_t)) {
+      int64_t index;
+      std::memcpy(&index, bytes.data() + at, sizeof index);
+      if (index < 0 || index >= size) return false;
+    }
+    return true;
+  }
+  // A call of one of the backend's functions.
+  std::string call(const run::Outline::Exec& exec, size_t k) const {
+    std::vector<std::string> pointers;
+    for (size_t b = 0; b < exec.inputs.size() + exec.outputs.size(); ++b) {
+      int v = exec.operand(b);
+      DType d = v < 0 ? DType::UInt8 : program_.graph.graph.values()[size_t(v)]->tensor.dtype();
+      std::string type =
+          (b < exec.inputs.size() ? "const " : "") + std::string(codegen::c_memory_type(d)) + "*";
+      pointers.push_back(v < 0 ? "0" : pointer(program_.places[size_t(v)], type));
+    }
+    auto& scratch = program_.temporaries[k][0];
+    return program_.functions[k]->statements(*exec.node, pointers, pointer(scratch, "void*"));
   }
   Place place_of(const run::Outline::Exec& exec, size_t k, int buffer) const {
     size_t operands = exec.inputs.size() + exec.outputs.size(), b = size_t(buffer);
@@ -308,10 +362,21 @@ std::string header_text(const std::string& model, int64_t arena, const std::stri
          "/* The tensors that the programs captured. */\n" + weights + "\n#endif\n";
 }
 
+// Analyses across functions are off: GCC 12 removes stores to the arena that later functions read.
+constexpr char kKernel[] = R"c(
+#if defined(__GNUC__) && !defined(__clang__)
+#define FACULA_KERNEL static __attribute__((noipa))
+#else
+#define FACULA_KERNEL static
+#endif
+)c";
+
 // The arrays that `functions` use besides the weights.
-std::string memory_of(const std::string& model, int64_t arena, const std::string& functions) {
+std::string memory_of(const std::string& model, int64_t arena, const std::string& functions, bool shared) {
   std::string text;
-  if (arena) text += "static uint64_t " + model + "_arena[" + std::to_string((arena + 7) / 8) + "];\n";
+  if (arena)
+    text += std::string(shared ? "" : "static ") + "uint64_t " + model + "_arena[" +
+            std::to_string((arena + 7) / 8) + "];\n";
   if (functions.find(model + "_nothing") != std::string::npos)
     text += "static uint64_t " + model + "_nothing[2]; /* stands for tensors without elements */\n";
   return text.empty() ? text : text + "\n";
@@ -328,7 +393,8 @@ CProgram c_program(const std::string& name, std::span<const Entry> entries,
   value_check(is_identifier(name), "c.compile") << "the name '" << name << "' is no identifier of C";
   for (auto& e : entries) {
     value_check(is_identifier(e.name), "c.compile") << "the name '" << e.name << "' is no identifier of C";
-    auto& p = programs.emplace_back(lowered(*e.program));
+    auto& p = programs.emplace_back(lowered(*e.program, e.in_arena));
+    for (auto& block : p.blocks) out.blocks.push_back({e.name, block});
     check_size(p, e.name.c_str());
     out.arena = std::max(out.arena, p.arena);
     for (size_t i = p.arguments; i < p.graph.graph.inputs.size(); ++i) {
@@ -340,18 +406,24 @@ CProgram c_program(const std::string& name, std::span<const Entry> entries,
   }
   weights.check();
   std::string functions, prototypes;
+  bool shares_arena = false;
   for (size_t k = 0; k < entries.size(); ++k) {
     EntryPrinter printer(name, entries[k], programs[k], weights, kernels);
     functions += "\n" + printer.function();
     out.functions.push_back(printer.prototype() + ";");
     prototypes += "/* " + name + "_" + entries[k].name + "\n" + printer.comment() + " */\n" +
-                  out.functions.back() + "\n\n";
+                  out.functions.back() + "\n\n" + printer.places();
+    shares_arena |= !entries[k].in_arena.empty();
   }
+  std::string arena = std::to_string((out.arena + 7) / 8);
+  if (shares_arena) prototypes = "extern uint64_t " + name + "_arena[" + arena + "];\n\n" + prototypes;
   out.files.push_back({name + ".h", header_text(name, out.arena, prototypes, weights.declarations())});
-  out.files.push_back({name + "_functions.h", "/* Scalar functions that the kernels call. */\n" +
-                                                  codegen::c99_prelude(kernels.code())});
+  out.files.push_back({name + "_functions.h", "/* Functions that the kernels and the programs call. */\n" +
+                                                  codegen::c99_prelude(kernels.code()) + kKernel +
+                                                  c_function_texts(functions)});
   out.files.push_back({name + ".c", "#include \"" + name + ".h\"\n#include \"" + name + "_functions.h\"\n\n" +
-                                        memory_of(name, out.arena, functions) + kernels.code() + functions});
+                                        memory_of(name, out.arena, functions, shares_arena) + kernels.code() +
+                                        functions});
   out.files.push_back(
       {name + "_weights.c", "#include \"" + name + ".h\"\n\n#include <math.h>\n\n" + weights.definitions()});
   out.constant = weights.bytes(false);

@@ -4,11 +4,13 @@
 //   example:  entries infer(x) and train(x, labels) of one model  ->  int model_infer(const float* x, float* result0);
 //             int model_train(const float* x, const int64_t* labels, float* result0); and the weights that both use
 #pragma once
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "facula/embed/lowered.h"
 #include "facula/run/traced.h"
 
 namespace facula::embed {
@@ -17,10 +19,17 @@ struct Entry {
   std::string name;  // of the C function, behind the name of the model
   const run::Traced* program;
   std::vector<std::string> arguments;  // names; missing ones are called input0, input1, ...
+  std::set<int> in_arena = {};  // numbers of arguments that are a part of the arena, which the header names
 };
 
 struct CFile {
   std::string name, text;
+};
+
+// A part of the arena, during steps of an entry.
+struct MemoryBlock {
+  std::string entry;
+  Block block;
 };
 
 struct CProgram {
@@ -28,6 +37,7 @@ struct CProgram {
   int64_t arena = 0;                   // bytes, shared by all entries
   int64_t constant = 0, writable = 0;  // bytes of captured tensors
   std::vector<std::string> functions;  // prototypes of the entries
+  std::vector<MemoryBlock> blocks;
 };
 
 // `names`: names of captured tensors in the C code. Captured tensors that an entry writes become variables, the others

@@ -1,7 +1,10 @@
 #include "facula/embed/lowered.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
+#include "facula/embed/order.h"
 #include "facula/embed/references.h"
 #include "facula/graph/passes.h"
 #include "facula/op/geometry.h"
@@ -36,13 +39,16 @@ graph::Graph generated_graph(const run::Traced& program) {
 
 class Lowering {
  public:
-  explicit Lowering(const run::Traced& program) {
+  Lowering(const run::Traced& program, const std::set<int>& in_arena) : in_arena_(in_arena) {
     auto& g = out_.graph;
     g.graph = generated_graph(program);
     g.name = program.name();
     g.number();
     out_.arguments = g.graph.inputs.size() - program.captured().size();
     out_.steps = run::pipeline::fuse(g.graph, g.name);
+    read_unconverted();
+    out_.steps = in_order_of_memory(std::move(out_.steps), g.graph);
+    for (auto& step : out_.steps) out_.functions.push_back(function_of(step));
     out_.plan = run::make_plan_to_print(g, out_.steps);
     out_.places.resize(g.graph.values().size());
   }
@@ -60,6 +66,33 @@ class Lowering {
   const graph::Graph& g() const { return out_.graph.graph; }
   const Outline& outline() const { return *out_.plan->outline; }
   Place& place(int v) { return out_.places[size_t(v)]; }
+
+  const CFunction* function_of(const Step& step) const {
+    auto it = functions_.find(step.node);
+    return it == functions_.end() ? nullptr : it->second;
+  }
+
+  // Library calls read int8 operands where they are, without the copies in a wider dtype.
+  void read_unconverted() {
+    for (auto& step : out_.steps) {
+      if (step.kind != Step::Kind::library) continue;
+      auto* f = c_function(*step.node);
+      internal_check(f) << "no C function for " << step.node->op->name();
+      if (f->unconverted >= 0) {
+        auto node = std::make_unique<graph::Node>();
+        node->op = step.node->op;
+        node->args = step.node->args.clone();
+        node->results = step.node->results;
+        node->args.each_tensor([&](size_t slot, Tensor& t) {
+          if (slot == size_t(f->unconverted)) t = converted_from(graph::value_of(t))->tensor;
+        });
+        step.node = node.get();
+        out_.calls.push_back(std::move(node));
+      }
+      functions_[step.node] = f;
+    }
+    remove_unread(out_.steps, g());
+  }
 
   void place_inputs() {
     for (size_t i = 0; i < g().inputs.size(); ++i) place(g().inputs[i]->id) = {Root::input, int(i), 0};
@@ -80,7 +113,12 @@ class Lowering {
   // Each block of memory that a step allocates is the buffer of a result, or a part of the arena.
   void place_allocations() {
     std::vector<run::Lifetime> lifetimes;
-    std::vector<int> blocks;  // values, by lifetime
+    std::map<int, size_t> block;  // by value: the index of its lifetime
+    for (int i : in_arena_) {
+      auto* v = g().inputs[size_t(i)];
+      block[v->id] = lifetimes.size();
+      lifetimes.push_back({size_t(elements(*v) * itemsize(v->tensor.dtype())), 0, last_read(v)});
+    }
     auto heir = heirs();
     for (auto& a : outline().allocations) {
       int last = a.value;
@@ -90,27 +128,84 @@ class Lowering {
         place(a.value) = {Root::result, result, 0};
         continue;
       }
-      lifetimes.push_back({out_.plan->forms[size_t(a.form)].bytes, a.step, a.last});
-      blocks.push_back(a.value);
+      size_t bytes = out_.plan->forms[size_t(a.form)].bytes;
+      if (auto replaced = replaced_by(a, block, lifetimes, bytes)) {
+        lifetimes[*replaced].last = a.last;
+        block[a.value] = *replaced;
+        continue;
+      }
+      block[a.value] = lifetimes.size();
+      lifetimes.push_back({bytes, a.step, a.last});
     }
     size_t values = lifetimes.size();
     for (size_t k = 0; k < outline().execs.size(); ++k)
-      if (auto& e = outline().execs[k]; e.kernels >= 0)
-        for (size_t bytes : out_.plan->kernels_of(e).temporaries) lifetimes.push_back({bytes, k, k});
+      for (size_t bytes : temporaries_of(k)) lifetimes.push_back({bytes, k, k});
     auto packing = run::pack(lifetimes);
     out_.arena = int64_t(packing.bytes);
-    for (size_t k = 0; k < values; ++k) place(blocks[k]) = {Root::arena, 0, packing.offsets[k]};
+    for (auto [v, k] : block) place(v) = {Root::arena, 0, packing.offsets[k]};
+    list_blocks(lifetimes, packing, block, values);
     place_temporaries(packing, values);
     for (size_t v = 0; v < out_.places.size(); ++v)
       if (int input = outline().written_to[v]; input >= 0) place(int(v)) = {Root::input, input, 0};
     for (auto [v, former] : outline().successions) place(v) = place(former);
   }
+  static int64_t elements(const graph::Value& v) { return v.tensor.numel().concrete(); }
+  static const graph::Value* base_of(const graph::Value* v) {
+    while (v->producer && v->producer->op->is<op::View>()) v = graph::operands(*v->producer)[0];
+    return v;
+  }
+  // The last step that reads an input or a view of it.
+  size_t last_read(const graph::Value* input) const {
+    size_t last = 0;
+    for (size_t k = 0; k < outline().execs.size(); ++k)
+      for (int v : outline().execs[k].inputs)
+        if (v >= 0 && base_of(g().values()[size_t(v)].get()) == input) last = k;
+    bool is_result = std::ranges::any_of(g().outputs, [&](auto* v) { return v && base_of(v) == input; });
+    return is_result ? outline().execs.size() : last;
+  }
+  // The operation that computes a value, and its shape.
+  std::string name_of(int v) const {
+    auto* value = g().values()[size_t(v)].get();
+    std::string operation = value->producer ? value->producer->op->name() : "argument";
+    return operation + ": " + std::string(name(value->tensor.dtype())) + to_string(value->tensor.sizes());
+  }
+  void list_blocks(const std::vector<run::Lifetime>& lifetimes, const run::Packing& packing,
+                   const std::map<int, size_t>& block, size_t values) {
+    std::vector<std::string> names(lifetimes.size(), "scratch");
+    for (auto [v, k] : block)
+      if (names[k] == "scratch") names[k] = name_of(v);
+    for (size_t k = 0; k < lifetimes.size(); ++k) {
+      auto& life = lifetimes[k];
+      std::string text = k < values ? names[k] : "scratch of step " + std::to_string(life.first);
+      if (life.bytes)
+        out_.blocks.push_back({text, packing.offsets[k], int64_t(life.bytes), life.first, life.last});
+    }
+  }
+
+  std::vector<size_t> temporaries_of(size_t k) const {
+    auto& e = outline().execs[k];
+    if (auto* f = out_.functions[k]) return {size_t(f->scratch(*e.node))};
+    return e.kernels < 0 ? std::vector<size_t>() : out_.plan->kernels_of(e).temporaries;
+  }
   void place_temporaries(const run::Packing& packing, size_t next) {
     out_.temporaries.resize(outline().execs.size());
     for (size_t k = 0; k < outline().execs.size(); ++k)
-      if (auto& e = outline().execs[k]; e.kernels >= 0)
-        for (size_t t = 0; t < out_.plan->kernels_of(e).temporaries.size(); ++t)
-          out_.temporaries[k].push_back({Root::arena, 0, packing.offsets[next++]});
+      for (size_t t = 0; t < temporaries_of(k).size(); ++t)
+        out_.temporaries[k].push_back({Root::arena, 0, packing.offsets[next++]});
+  }
+  // The block of the operand that a library call may replace, if nothing else reads the operand afterwards.
+  std::optional<size_t> replaced_by(const Outline::Allocation& a, const std::map<int, size_t>& block,
+                                    const std::vector<run::Lifetime>& lifetimes, size_t bytes) const {
+    auto* f = out_.functions[a.step];
+    auto& exec = outline().execs[a.step];
+    if (!f || !f->in_place(*exec.node)) return {};
+    int base = base_of(g().values()[size_t(exec.inputs[0])].get())->id;
+    for (auto [successor, former] : outline().successions)
+      if (successor == base) base = former;
+    auto it = block.find(base);
+    if (it == block.end()) return {};
+    auto& life = lifetimes[it->second];
+    return life.last == a.step && bytes <= life.bytes ? std::optional(it->second) : std::nullopt;
   }
   // By value: the value that reuses its memory, or -1.
   std::vector<int> heirs() const {
@@ -190,10 +285,14 @@ class Lowering {
   }
 
   Lowered out_;
+  const std::set<int>& in_arena_;
+  std::map<const graph::Node*, const CFunction*> functions_;  // by node of a step
 };
 
 }  // namespace
 
-Lowered lowered(const run::Traced& program) { return Lowering(program).run(); }
+Lowered lowered(const run::Traced& program, const std::set<int>& in_arena) {
+  return Lowering(program, in_arena).run();
+}
 
 }  // namespace facula::embed

@@ -1,11 +1,13 @@
 // A traced program, planned for printing as one function of a language without a run-time library: every step is a generated
-// nest or a view, and every value has a place in an argument, a captured tensor or one arena.
+// nest, a view, or a call of one of the backend's functions, and every value has a place in an argument, a captured tensor or one arena.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "facula/embed/c_functions.h"
 #include "facula/run/plan.h"
 #include "facula/run/traced.h"
 
@@ -30,19 +32,31 @@ struct Copy {
   Ints sizes, from_strides, to_strides;  // in elements
 };
 
+// A part of the arena, and the steps during which it is in use.
+struct Block {
+  std::string name;
+  int64_t offset, bytes;
+  size_t first, last;  // inclusive
+};
+
 struct Lowered {
   run::NumberedGraph graph;
   std::vector<schedule::Step> steps;
+  std::vector<std::unique_ptr<graph::Node>>
+      calls;                                // nodes of steps that read operands before their conversion
+  std::vector<const CFunction*> functions;  // by step; null: a nest or a view
   std::shared_ptr<const run::Plan> plan;
   size_t arguments = 0;       // of the function; the graph's other inputs are captured tensors
   std::vector<Place> places;  // by value number
   std::vector<std::vector<Place>> temporaries;  // by step
   std::vector<Copy> copies;                     // written inputs and results that no step stores in place
   int64_t arena = 0;                            // bytes
+  std::vector<Block> blocks;
 };
 
 // Raises NotImplementedError for sizes that are symbols or depend on data, random numbers, and functions of users. Gradient
-// slots that the program fills are dropped: a board has no tensors that hold them.
-Lowered lowered(const run::Traced& program);
+// slots that the program fills are dropped: a board has no tensors that hold them. `in_arena`: numbers of arguments whose memory is
+// a part of the arena until their last use; the caller fills it before each call.
+Lowered lowered(const run::Traced& program, const std::set<int>& in_arena = {});
 
 }  // namespace facula::embed

@@ -1,5 +1,6 @@
 #include "facula/embed/references.h"
 
+#include "facula/embed/c_functions.h"
 #include "facula/graph/passes.h"
 #include "facula/op/call.h"
 #include "facula/run/library_call.h"
@@ -23,10 +24,13 @@ void check_supported(const Graph& g, const char* program) {
   }
 }
 
+// A call of a library operator for which the C backend has no function.
+bool needs_reference(const Node& n) { return n.op->is<op::Library>() && !c_function(n); }
+
 // Calls the node's operator, or the reference of a library operator.
 op::Results called(const Node& n, std::span<const op::Value> args) {
   auto* library = n.op->as<op::Library>();
-  if (!library) return op::call(*n.op, args);
+  if (!needs_reference(n)) return op::call(*n.op, args);
   if (library->reference) return op::call(run::reference_loop(*n.op), args);
   return library->composed_reference(op::Call(*n.op, args));
 }
@@ -44,7 +48,7 @@ Graph with_references(const Graph& g, const char* program) {
   check_supported(g, program);
   Graph result = expanded_once(g);
   auto has_library = [](const Graph& any) {
-    return std::ranges::any_of(any.nodes, [](auto& n) { return n->op->template is<op::Library>(); });
+    return std::ranges::any_of(any.nodes, [](auto& n) { return needs_reference(*n); });
   };
   constexpr int kRounds = 8;  // references are nested two or three deep
   for (int k = 0; k < kRounds && has_library(result); ++k) {

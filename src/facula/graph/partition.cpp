@@ -264,6 +264,10 @@ class Cutter {
     for (size_t k = 0; k < inputs_; ++k) forward_.input(g_.inputs[k]);
     std::vector<const Value*> targets = forward_targets_;
     targets.insert(targets.end(), saved_.begin(), saved_.end());
+    for (auto& n : g_.nodes)  // calls that communicate remain, whether or not their results are read
+      if (n->op->effects.ordered)
+        for (auto* r : n->results)
+          if (!behind_[id(r)]) targets.push_back(r);
     auto nodes = needed(g_, targets, {});
     for (auto& n : g_.nodes)
       if (nodes.has(*n)) forward_.node(*n);

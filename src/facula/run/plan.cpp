@@ -73,20 +73,30 @@ bool is_zero(const loop::Expr& e) { return e->kind == loop::Kind::constant && e-
 }  // namespace
 
 bool reads_only_own_element(const schedule::Group& g, int input, size_t written) {
+  using loop::Kind;
   if (g.scatter) return false;
   auto& axes = g.outputs[written]
                    .axes;  // another output may have fewer axes and be computed after this one is written
-  bool plain = true;
-  for (auto& o : g.outputs)
+  bool plain = true, folds = false, elsewhere = false;
+  auto is_folded = [&](loop::Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; };
+  auto loads = [&](loop::Expr e) { return e->kind == Kind::load && e->slot == input; };
+  for (size_t k = 0; k < g.outputs.size(); ++k) {
+    auto& o = g.outputs[k];
     loop::visit(o.value, [&](loop::Expr e) {
-      if (e->kind == loop::Kind::reduce || e->kind == loop::Kind::scan) plain = false;
-      if (e->kind != loop::Kind::load || e->slot != input) return;
+      if (is_folded(e)) {
+        folds = true;
+        loop::visit(e, [&](loop::Expr inner) { plain &= !loads(inner); });
+      }
+      if (!loads(e)) return;
+      elsewhere |= k != written;
       plain &= o.axes == axes && e->args.size() <= axes.size();
       for (size_t d = 0; plain && d < e->args.size(); ++d)
         plain = axes[d] < 0 ? is_zero(e->args[d])
-                            : e->args[d]->kind == loop::Kind::index && e->args[d]->slot == axes[d];
+                            : e->args[d]->kind == Kind::index && e->args[d]->slot == axes[d];
     });
-  return plain;
+  }
+  // A group with reductions may store one output before it computes another.
+  return plain && !(folds && elsewhere);
 }
 
 bool treats_each_element_alone(const schedule::Group& g) {
@@ -201,14 +211,14 @@ class Arranger {
       if (auto& f = plan_->forms[size_t(a.form)]; !f.bytes)
         f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
   }
-  // The positions of operands with equal, contiguous layouts; empty if an operand of more than one element has another.
+  // The positions of operands with equal, dense layouts; empty if an operand of more than one element has another.
   std::vector<int> alike(const Step& step, const Outline::Exec& exec) {
     if (!step.each_element_alone) return {};
     std::vector<int> equal_layouts;
     auto& shape = layout_at(exec.outputs[0]);
     for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
       auto& f = layout_at(exec.operand(k));
-      bool like = f.contiguous && (&f == &shape || std::ranges::equal(f.sizes(), shape.sizes()));
+      bool like = f.dense && (&f == &shape || f.has_layout_of(shape));
       if (like) equal_layouts.push_back(int(k));
       else if (k >= exec.inputs.size() || f.numel != 1) return {};
     }
@@ -218,12 +228,20 @@ class Arranger {
   // The layout of a form: a tensor without memory.
   struct Lying {
     explicit Lying(Tensor t)
-        : tensor(std::move(t)), numel(tensor.numel().concrete()), contiguous(tensor.is_contiguous()) {}
+        : tensor(std::move(t)),
+          numel(tensor.numel().concrete()),
+          dense(tensor.is_non_overlapping_and_dense()) {}
+    bool has_layout_of(const Lying& other) const {
+      auto n = sizes(), m = other.sizes();
+      for (size_t d = 0; n.size() == m.size() && d < n.size(); ++d)
+        if (n[d] != m[d] || (n[d] != 1 && strides()[d] != other.strides()[d])) return false;
+      return n.size() == m.size();
+    }
     IntSpan sizes() const { return tensor.int_sizes(); }
     IntSpan strides() const { return tensor.int_strides(); }
     Tensor tensor;
     int64_t numel;
-    bool contiguous;
+    bool dense;  // fills a range of memory, in any order of dimensions
   };
   const Lying& layout_at(int v) const { return lying_[size_t(form_[size_t(v)])]; }
 

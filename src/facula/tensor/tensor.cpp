@@ -7,6 +7,7 @@
 
 #include "facula/sym/run_time.h"
 #include "facula/tensor/block.h"
+#include "facula/tensor/change_strides.h"
 #include "facula/tensor/in_order.h"
 #include "facula/tensor/observe.h"
 
@@ -308,7 +309,11 @@ Tensor in_memory(const TensorImpl& t, bool restore) {
 bool fills_storage(const TensorImpl& t) {
   int64_t n = 1;
   for (size_t d = t.sizes.size(); d-- > 0; n *= t.sizes[d].concrete())
-    if (t.sizes[d].concrete() != 1 && t.strides[d].concrete() != n) return false;
+    if (t.sizes[d].concrete() != 1 && t.strides[d].concrete() != n) {
+      if (!Borrowed(const_cast<TensorImpl*>(&t))->is_non_overlapping_and_dense()) return false;
+      n = product(t.sizes).concrete();
+      break;
+    }
   return t.offset.concrete() == 0 && int64_t(t.storage->bytes()) == n * itemsize(t.dtype);
 }
 
@@ -327,30 +332,79 @@ void adopt_physical_order(const Tensor& fresh, const PhysicalOrder& order) {
   t.storage = make_ref<StorageImpl>(std::move(t.storage), order);
 }
 
-bool make_strides_physical(const Tensor& fresh) {
-  TensorImpl& t = *fresh.impl();
-  Dims logical = contiguous_strides(t.sizes);
-  if (!fresh.is_contiguous()) {
-    size_t rank = t.sizes.size();
-    if (rank > 8 || t.offset.concrete() != 0 || t.storage->use_count() != 1 || !t.storage->is_logical() ||
-        !fresh.is_non_overlapping_and_dense() ||
-        int64_t(t.storage->bytes()) != product(t.sizes).concrete() * itemsize(t.dtype))
-      return false;
-    PhysicalOrder o;
-    o.rank = uint8_t(rank);
-    o.itemsize = uint8_t(itemsize(t.dtype));
-    for (size_t d = 0; d < rank; ++d) {
-      o.order[d] = uint8_t(d);
-      o.sizes[d] = t.sizes[d].concrete();
-    }
-    auto stride = [&](uint8_t d) {
-      return o.sizes[d] > 1 ? t.strides[d].concrete() : std::numeric_limits<int64_t>::max();
-    };
-    std::stable_sort(o.order, o.order + rank, [&](uint8_t a, uint8_t b) { return stride(a) > stride(b); });
-    t.storage = make_ref<StorageImpl>(std::move(t.storage), o);
+namespace {
+
+// The dimensions of more than one element, outermost in memory first.
+SmallVector<size_t, 8> by_stride(SymSpan sizes, SymSpan strides) {
+  SmallVector<size_t, 8> order;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d].concrete() != 1) order.push_back(d);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return strides[a].concrete() > strides[b].concrete(); });
+  return order;
+}
+
+// The order in memory of a tensor that fills a storage in the logical layout.
+PhysicalOrder logical_order(const TensorImpl& t) {
+  PhysicalOrder o;
+  o.itemsize = uint8_t(itemsize(t.dtype));
+  for (size_t d : by_stride(t.sizes, t.strides)) {
+    o.order[o.rank] = o.rank;
+    o.sizes[o.rank++] = t.sizes[d].concrete();
   }
-  t.strides = std::move(logical);
+  return o;
+}
+
+// The same order in memory for a tensor whose logical layout has `strides`. A dimension may be split into several parts of
+// the order. Of rank 0 if the order joins dimensions.
+PhysicalOrder order_for_strides(const PhysicalOrder& from, const TensorImpl& t, SymSpan strides) {
+  int first[8] = {}, count[8] = {}, place[8] = {}, next = 0;
+  for (size_t d : by_stride(t.sizes, t.strides)) {
+    first[d] = next;
+    for (int64_t n = 1; n < t.sizes[d].concrete() && next < from.rank; ++count[d]) n *= from.sizes[next++];
+  }
+  PhysicalOrder to;
+  to.itemsize = from.itemsize;
+  for (size_t d : by_stride(t.sizes, strides)) {
+    int64_t n = 1;
+    for (int k = first[d]; k < first[d] + count[d]; ++k) {
+      place[k] = to.rank;
+      to.sizes[to.rank++] = from.sizes[k];
+      n *= from.sizes[k];
+    }
+    if (n != t.sizes[d].concrete()) return {};
+  }
+  if (to.rank != from.rank) return {};
+  for (int k = 0; k < from.rank; ++k) to.order[k] = uint8_t(place[from.order[k]]);
+  return to;
+}
+
+}  // namespace
+
+bool change_strides(const Tensor& fresh, SymSpan strides) {
+  TensorImpl& t = *fresh.impl();
+  bool same =
+      product(t.sizes) == SymInt(int64_t(0)) || by_stride(t.sizes, t.strides) == by_stride(t.sizes, strides);
+  if (same) {
+    t.strides = Dims(strides);
+    return true;
+  }
+  bool alone = t.device.type == DeviceType::cpu && t.storage->use_count() == 1 && fills_storage(t);
+  if (t.sizes.size() > 8 || !alone) return false;
+  StorageImpl::PhysicalLayout h;
+  bool physical = t.storage->physical_layout(h);
+  if (physical && h.order.itemsize != itemsize(t.dtype)) return false;
+  PhysicalOrder order = order_for_strides(physical ? h.order : logical_order(t), t, strides);
+  if (order.is_logical()) return false;
+  auto memory = physical ? std::move(h.memory) : std::move(t.storage);
+  bool is_logical = std::is_sorted(order.order, order.order + order.rank);
+  t.storage = is_logical ? std::move(memory) : make_ref<StorageImpl>(std::move(memory), order);
+  t.strides = Dims(strides);
   return true;
+}
+
+bool make_strides_physical(const Tensor& fresh) {
+  return change_strides(fresh, contiguous_strides(fresh.sizes()));
 }
 
 thread_local constinit ReadObserver read_observer = nullptr;

@@ -51,8 +51,30 @@ def patch(torch):
         place.manual_seed = numbers.seeding(torch.manual_seed)
     if STEPS:
         Limit(torch)
+    if os.environ.get("PROGRAM_ACCELERATORS"):
+        use_cpu_as_accelerators(torch, int(os.environ["PROGRAM_ACCELERATORS"]))
     if "facula" not in sys.modules:
         define_nms(torch)
+
+
+def use_cpu_as_accelerators(torch, count):
+    """Programs that insist on several GPUs run on the CPU, which counts as so many accelerators."""
+    torch.accelerator.is_available = lambda: True
+    torch.accelerator.device_count = lambda: count
+    torch.accelerator.current_accelerator = lambda check_available=False: torch.device("cpu")
+    torch.accelerator.set_device_index = lambda index: None
+
+    def on_cpu(to):
+        def move(self, *arguments, **options):
+            return to(self, *("cpu" if type(a) is int else a for a in arguments), **options)
+
+        return move
+
+    torch.Tensor.pin_memory = lambda self, device=None: self
+    torch.Tensor.to, torch.nn.Module.to = on_cpu(torch.Tensor.to), on_cpu(torch.nn.Module.to)
+    parallel = torch.nn.parallel.DistributedDataParallel
+    initialize = parallel.__init__
+    parallel.__init__ = lambda self, module, device_ids=None, **options: initialize(self, module, **options)
 
 
 def define_nms(torch):

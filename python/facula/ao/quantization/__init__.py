@@ -8,14 +8,20 @@ from .fake_quantize import *  # noqa: F403
 from .fuse_modules import fuse_modules as fuse_modules
 from .fuse_modules import fuse_modules_qat as fuse_modules_qat
 from .fuser_method_mappings import *  # noqa: F403
+from .granularity import *  # noqa: F403
 from .observer import *  # noqa: F403
 from .observer import _PartialWrapper as _PartialWrapper
 from .qconfig import *  # noqa: F403
 from .qconfig_mapping import *  # noqa: F403
+from .quant_type import QuantType as QuantType
 from .quantization_mappings import *  # noqa: F403
 from .quantize import *  # noqa: F403
+from .quantize_jit import *  # noqa: F403
 from .report import report as report
 from .stubs import *  # noqa: F403
+from .utils import MatchAllNode as MatchAllNode
+from .utils import Pattern as Pattern
+from .utils import get_combined_dict as get_combined_dict
 
 ObserverOrFakeQuantize = ObserverBase | FakeQuantizeBase  # noqa: F405
 

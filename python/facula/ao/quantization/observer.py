@@ -13,6 +13,17 @@ from ... import _C, _qscheme
 from ..._quantized import INTEGERS
 from ..._types import qint8, quint4x2, quint8
 from ...nn import Module
+from .granularity import Granularity as Granularity
+from .granularity import MappingType as MappingType
+from .granularity import PerAxis as PerAxis
+from .granularity import PerBlock as PerBlock
+from .granularity import PerGroup as PerGroup
+from .granularity import PerRow as PerRow
+from .granularity import PerTensor as PerTensor
+from .granularity import PerToken as PerToken
+from .granularity import TorchAODType as TorchAODType
+from .granularity import ZeroPointDomain as ZeroPointDomain
+from .granularity import get_block_size as get_block_size
 
 __all__ = [
     "AffineQuantizedObserverBase",

@@ -27,6 +27,10 @@ __all__ = [
 Pattern = Any
 
 
+class MatchAllNode:
+    """A place of a pattern that every node fits."""
+
+
 def type_before_parametrizations(module: Any) -> type:
     """Returns the class of a module, without parametrisations."""
     return (

@@ -36,10 +36,7 @@ class ReLU(_InPlace):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.relu_(input) if self.inplace else _relu(input)
-
-
-_relu = _f.relu
+        return F.relu(input, self.inplace)
 
 
 class SiLU(_InPlace):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import _C
+from .. import functional as F
 from .container import ModuleList, Sequential
 from .linear import Linear
 from .module import Module
@@ -97,7 +98,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"Target values should be in [0, {self.n_classes - 1}], but values in range "
                 f"[{int(target.min())}, {int(target.max())}] were found. "
             )
-        head = self.head(input).log_softmax(-1)
+        head = F.log_softmax(self.head(input), -1)
         # The column of the head: a common class itself, or the cluster of a rare one.
         column = target
         for i, low in enumerate(self.cutoffs[:-1]):
@@ -106,17 +107,17 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
             rows = ((target >= low) & (target < high)).nonzero().squeeze(1)
             if rows.numel():
-                tail = self.tail[i](input.index_select(0, rows)).log_softmax(-1)
+                tail = F.log_softmax(self.tail[i](input.index_select(0, rows)), -1)
                 within = tail.gather(1, (target[rows] - low).unsqueeze(1)).squeeze(1)
                 output = output.index_add(0, rows, within)
         loss = -output.mean()
         return _ASMoutput(output.squeeze(0) if single else output, loss)
 
     def _get_full_log_prob(self, input: Tensor, head_output: Tensor) -> Tensor:
-        head, n = head_output.log_softmax(-1), self.shortlist_size
+        head, n = F.log_softmax(head_output, -1), self.shortlist_size
         parts = [head[:, :n]]
         for i, tail in enumerate(self.tail):
-            parts.append(tail(input).log_softmax(-1) + head[:, n + i : n + i + 1])
+            parts.append(F.log_softmax(tail(input), -1) + head[:, n + i : n + i + 1])
         return _f.cat(parts, 1)
 
     def log_prob(self, input: Tensor) -> Tensor:

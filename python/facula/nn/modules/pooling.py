@@ -52,7 +52,8 @@ class _MaxPoolNd(TensorModule):
 class MaxPool1d(_MaxPoolNd):
     """Largest value of each window of ``[N, C, L]`` or ``[C, L]``."""
 
-    _pool = staticmethod(F.max_pool1d)
+    def _pool(self, *args: Any) -> Any:
+        return F.max_pool1d(*args)
 
 
 class MaxPool2d(_MaxPoolNd):
@@ -62,7 +63,8 @@ class MaxPool2d(_MaxPoolNd):
     facula.Size([2, 16, 24, 15])
     """
 
-    _pool = staticmethod(F.max_pool2d)
+    def _pool(self, *args: Any) -> Any:
+        return F.max_pool2d(*args)
 
 
 class MaxPool3d(_MaxPoolNd):
@@ -72,7 +74,8 @@ class MaxPool3d(_MaxPoolNd):
     facula.Size([2, 4, 4, 3, 3])
     """
 
-    _pool = staticmethod(F.max_pool3d)
+    def _pool(self, *args: Any) -> Any:
+        return F.max_pool3d(*args)
 
 
 class AvgPool1d(TensorModule):
@@ -143,7 +146,8 @@ class AvgPool2d(_AvgPoolNd):
     tensor([[[[1.5000]]]])
     """
 
-    _pool = staticmethod(F.avg_pool2d)
+    def _pool(self, *args: Any) -> Any:
+        return F.avg_pool2d(*args)
 
 
 class AvgPool3d(_AvgPoolNd):
@@ -153,7 +157,8 @@ class AvgPool3d(_AvgPoolNd):
     tensor([[[[[3.5000]]]]])
     """
 
-    _pool = staticmethod(F.avg_pool3d)
+    def _pool(self, *args: Any) -> Any:
+        return F.avg_pool3d(*args)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({"padding": 0, "ceil_mode": False, "count_include_pad": True, **state})
@@ -298,7 +303,10 @@ class MaxUnpool1d(_MaxUnpoolNd):
     facula.Size([1, 2, 6])
     """
 
-    _unpool, _rank = staticmethod(F.max_unpool1d), 1
+    _rank = 1
+
+    def _unpool(self, *args: Any) -> Any:
+        return F.max_unpool1d(*args)
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
@@ -309,7 +317,10 @@ class MaxUnpool2d(_MaxUnpoolNd):
     facula.Size([1, 2, 6, 4])
     """
 
-    _unpool, _rank = staticmethod(F.max_unpool2d), 2
+    _rank = 2
+
+    def _unpool(self, *args: Any) -> Any:
+        return F.max_unpool2d(*args)
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
@@ -320,7 +331,10 @@ class MaxUnpool3d(_MaxUnpoolNd):
     facula.Size([1, 2, 6, 4, 2])
     """
 
-    _unpool, _rank = staticmethod(F.max_unpool3d), 3
+    _rank = 3
+
+    def _unpool(self, *args: Any) -> Any:
+        return F.max_unpool3d(*args)
 
 
 class _FractionalMaxPool(TensorModule):
@@ -359,17 +373,23 @@ class _FractionalMaxPool(TensorModule):
             self.output_size,
             self.output_ratio,
             self.return_indices,
-            _random_samples=self._random_samples,
+            self._random_samples,
         )
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
     """Largest value of windows that are spread over each plane at random.  Graham, 2014."""
 
-    _pool, _rank = staticmethod(F.fractional_max_pool2d), 2
+    _rank = 2
+
+    def _pool(self, *args: Any) -> Any:
+        return F.fractional_max_pool2d(*args)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
     """Largest value of windows that are spread over each volume at random.  Graham, 2014."""
 
-    _pool, _rank = staticmethod(F.fractional_max_pool3d), 3
+    _rank = 3
+
+    def _pool(self, *args: Any) -> Any:
+        return F.fractional_max_pool3d(*args)

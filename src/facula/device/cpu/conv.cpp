@@ -73,6 +73,12 @@ Tensor images(const Tensor& t, DType d) {
   return last;
 }
 
+// A weight that is row-major or, for oneDNN, channels_last.
+Tensor weights(const Tensor& t, DType d, bool library) {
+  bool readable = library && t.dtype() == d && t.dim() == 4 && t.is_channels_last();
+  return readable ? t : dense(t, d);
+}
+
 // ---- oneDNN
 enum class Pass { forward, input, weight };
 
@@ -83,9 +89,11 @@ desc row_major(dims sizes, dnnl::memory::data_type type) {
 }
 
 // ---- packed weights: the layout that oneDNN chooses for the gradient of a weight becomes the physical layout of
-// gradient, weight and optimizer state (docs/layouts.md). Keys hold the number of such a layout; 0 is row-major.
+// gradient, weight and optimizer state (docs/layouts.md). Keys hold the number of such a layout.
+constexpr int kRowMajor = 0, kChannelsLast = -1;
 struct PackedLayout {
-  PhysicalOrder order;
+  PhysicalOrder order;                // of a weight with row-major strides
+  PhysicalOrder channels_last_order;  // of a weight with channels_last strides
   dnnl::memory::desc desc;
 };
 TableMutex& packed_mutex() {
@@ -98,19 +106,62 @@ std::deque<PackedLayout>& packed_layouts() {
 }
 // Returns the number of the layout of a weight of these sizes in this order, 0 if there is none. The order alone is
 // ambiguous: it leaves out dimensions of size 1, so that a (1, k) kernel has the order of a (k, 1) one.
-int find_packed(const PhysicalOrder& order, const dims& sizes) {  // the caller holds the mutex
+int find_packed(const PhysicalOrder& order, const dims& sizes,
+                PhysicalOrder PackedLayout::* which) {  // the caller holds the mutex
   auto& all = packed_layouts();
   for (size_t k = 0; k < all.size(); ++k)
-    if (all[k].order == order && all[k].desc.get_dims() == sizes) return int(k) + 1;
+    if (all[k].*which == order && all[k].desc.get_dims() == sizes) return int(k) + 1;
   return 0;
-}
-int packed_number(const PhysicalOrder& order, const dims& sizes) {
-  std::lock_guard lock(packed_mutex());
-  return find_packed(order, sizes);
 }
 PackedLayout packed_layout(int number) {
   std::lock_guard lock(packed_mutex());
   return packed_layouts()[size_t(number) - 1];
+}
+
+// The layout in memory of a weight [out, in, h, w] with row-major or channels_last strides, and the address of its elements.
+struct WeightMemory {
+  int layout;
+  const void* data;
+  Storage holder{};  // keeps the elements of a packed layout
+};
+WeightMemory weight_memory(const Tensor& w) {
+  bool row_major = w.is_contiguous();
+  StorageImpl::PhysicalLayout physical;
+  if (w.impl()->storage->physical_layout(physical) && fills_storage(*w.impl())) {
+    dims sizes;
+    for (auto n : w.sizes()) sizes.push_back(n.concrete());
+    std::lock_guard lock(packed_mutex());
+    auto which = row_major ? &PackedLayout::order : &PackedLayout::channels_last_order;
+    if (int number = find_packed(physical.order, sizes, which))
+      return {number, physical.memory->data(), physical.memory};
+  }
+  return {row_major ? kRowMajor : kChannelsLast, w.impl()->data_ptr()};
+}
+
+desc weight_layout(int number, const dims& sizes, dnnl::memory::data_type type) {
+  if (number == kRowMajor) return row_major(sizes, type);
+  if (number == kChannelsLast) return desc(sizes, type, dnnl::memory::format_tag::ohwi);
+  return packed_layout(number).desc;
+}
+
+// The order in memory of a weight whose dimensions are split into `parts`, two a dimension, with these strides in memory.
+PhysicalOrder order_of_parts(const std::array<size_t, 4>& dimensions, const int64_t (&parts)[4][2],
+                             const int64_t (&strides)[4][2], int itemsize) {
+  PhysicalOrder o;
+  o.itemsize = uint8_t(itemsize);
+  int64_t stride[8];
+  for (size_t d : dimensions)
+    for (int part = 0; part < 2; ++part) {
+      if (parts[d][part] == 1) continue;
+      o.sizes[o.rank] = parts[d][part];
+      o.order[o.rank] = o.rank;
+      stride[o.rank++] = strides[d][part];
+    }
+  std::sort(o.order, o.order + o.rank, [&](uint8_t a, uint8_t b) { return stride[a] > stride[b]; });
+  int64_t next = 1;
+  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]])
+    if (stride[o.order[k]] != next) return {};
+  return o;
 }
 
 // Returns the number of a layout of [out, in, h, w], 0 if it is not a permutation of split dimensions: if it is padded,
@@ -127,28 +178,18 @@ int packed_number(const desc& d, int itemsize) {
     block[dim] = blocks[k];
     inner[dim] = next;
   }
-  PhysicalOrder o;
-  o.itemsize = uint8_t(itemsize);
-  int64_t stride[8], numel = 1;
-  auto part = [&](int64_t n, int64_t step) {
-    if (n == 1) return;
-    o.sizes[o.rank] = n;
-    o.order[o.rank] = o.rank;
-    stride[o.rank++] = step;
-    numel *= n;
-  };
+  int64_t parts[4][2], steps[4][2];
   for (size_t k = 0; k < 4; ++k) {
-    part(sizes[k] / block[k], strides[k]);
-    part(block[k], inner[k]);
+    parts[k][0] = sizes[k] / block[k];
+    parts[k][1] = block[k];
+    steps[k][0] = strides[k];
+    steps[k][1] = inner[k];
   }
-  std::sort(o.order, o.order + o.rank, [&](uint8_t a, uint8_t b) { return stride[a] > stride[b]; });
-  next = 1;
-  for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]])
-    if (stride[o.order[k]] != next) return 0;
-  if (std::is_sorted(o.order, o.order + o.rank)) return 0;
+  PhysicalOrder o = order_of_parts({0, 1, 2, 3}, parts, steps, itemsize);
+  if (o.is_logical() || std::is_sorted(o.order, o.order + o.rank)) return 0;
   std::lock_guard lock(packed_mutex());
-  if (int number = find_packed(o, sizes)) return number;
-  packed_layouts().push_back({o, d});
+  if (int number = find_packed(o, sizes, &PackedLayout::order)) return number;
+  packed_layouts().push_back({o, order_of_parts({0, 2, 3, 1}, parts, steps, itemsize), d});
   return int(packed_layouts().size());
 }
 
@@ -271,16 +312,16 @@ Sides bind_pass(Plan& plan, const Primitives& all, Pass pass, const Primitives::
   return sides;
 }
 
-// `packed` is the number of the weight's layout; for the weight's gradient a nonzero number allows the layout that oneDNN
-// prefers. `last_input`, `last_output`: the tensor is channels_last.
+// `layout` is the number of the weight's layout; for the weight's gradient, which is row-major, a nonzero number allows the
+// layout that oneDNN prefers. `last_input`, `last_output`: the tensor is channels_last.
 Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output,
-               int packed) {
+               int layout) {
   Primitives all(s, dtype, bias, last_input || last_output);
   auto user = [&](const dims& sizes, bool last) {
     return last ? desc(sizes, all.type, dnnl::memory::format_tag::nhwc) : row_major(sizes, all.type);
   };
   Sides users{user(all.in, last_input),
-              packed && pass != Pass::weight ? packed_layout(packed).desc : row_major(all.kernel, all.type),
+              weight_layout(pass == Pass::weight ? kRowMajor : layout, all.kernel, all.type),
               user(all.out, last_output)};
   Plan plan;
   auto forward = all.forward(all.any(all.kernel));
@@ -293,7 +334,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_inpu
   if (plan.refused) return plan;
   if (bias) plan.conv.add(pass == Pass::forward ? DNNL_ARG_BIAS : DNNL_ARG_DIFF_BIAS, all.bias);
   size_t result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
-  if (pass == Pass::weight && packed && (plan.packed = packed_number(chosen[1], itemsize(dtype))))
+  if (pass == Pass::weight && layout && (plan.packed = packed_number(chosen[1], itemsize(dtype))))
     users[1] = chosen[1];
   for (size_t k = 0; k < 3; ++k) {
     auto& side = plan.sides[k];
@@ -388,10 +429,10 @@ bool by_channels(const Shape& s, const Tensor& input, const Tensor& weight, cons
   return true;
 }
 
-Key key_of(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output, int packed) {
+Key key_of(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output, int layout) {
   return {int64_t(dtype),
           int64_t(pass),
-          packed,
+          layout,
           onednn_threads(),
           bias,
           last_input,
@@ -418,7 +459,7 @@ Key key_of(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, b
 // their numbers belong to a process.
 const codegen::Thing conv_thing("convolution", [](codegen::Words w) {
   auto pass = Pass(w.size() == 23 ? w[1] : -1);
-  bool valid = pass == Pass::forward || pass == Pass::input ? !w[2] : pass == Pass::weight;
+  bool valid = pass == Pass::forward || pass == Pass::input ? w[2] <= kRowMajor : pass == Pass::weight;
   if (!valid || w[3] != onednn_threads()) return;
   Shape s{w[7],  w[8],  w[9],  w[10],          w[11],          w[12],         w[13],
           w[14], w[15], w[16], {w[17], w[18]}, {w[19], w[20]}, {w[21], w[22]}};
@@ -432,31 +473,25 @@ const codegen::Thing conv_thing("convolution", [](codegen::Words w) {
 bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
                const Tensor& bias, bool may_pack = false) {
   // A packed weight is read in its layout; its gradient may be left in the layout that oneDNN produces.
-  StorageImpl::PhysicalLayout physical;
   if (pass == Pass::weight && by_channels(s, input, weight, output, bias)) return true;
-  int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
-  if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->physical_layout(physical))
-    packed = fills_storage(*weight.impl()) ? packed_number(physical.order, {s.o, s.c, s.kh, s.kw}) : 0;
+  bool may_leave = may_pack && s.groups == 1 && weight.is_contiguous() && fills_storage(*weight.impl());
+  WeightMemory of = pass == Pass::weight ? WeightMemory{int(may_leave), weight.impl()->data_ptr()}
+                    : s.groups == 1      ? weight_memory(weight)
+                                         : WeightMemory{kRowMajor, weight.impl()->data_ptr()};
   bool fast = suits_winograd(s, input, output);
+  dims sizes{s.o, s.c, s.kh, s.kw};
   if (fast && pass != Pass::weight) {
-    auto layout =
-        packed ? packed_layout(packed).desc : row_major({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
-    if (by_winograd(s, pass, input, packed ? physical.memory->data() : weight.impl()->data_ptr(), layout,
-                    output, bias))
-      return true;
+    auto layout = weight_layout(of.layout, sizes, onednn_type(input.dtype()));
+    if (by_winograd(s, pass, input, of.data, layout, output, bias)) return true;
   }
-  auto& plan = planned<Plan>(conv_thing,
-                             key_of(s, pass, input.dtype(), bias.defined(), input.is_channels_last(),
-                                    output.is_channels_last(), packed),
-                             [&] {
-                               return make_plan(s, pass, input.dtype(), bias.defined(),
-                                                input.is_channels_last(), output.is_channels_last(), packed);
-                             });
+  bool last_input = input.is_channels_last(), last_output = output.is_channels_last();
+  auto& plan = planned<Plan>(
+      conv_thing, key_of(s, pass, input.dtype(), bias.defined(), last_input, last_output, of.layout),
+      [&] { return make_plan(s, pass, input.dtype(), bias.defined(), last_input, last_output, of.layout); });
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
-    auto layout = plan.packed ? packed_layout(plan.packed).desc
-                              : row_major({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
-    if (by_winograd(s, pass, input, weight.impl()->data_ptr(), layout, output, bias)) {
+    auto layout = weight_layout(plan.packed, sizes, onednn_type(input.dtype()));
+    if (by_winograd(s, pass, input, of.data, layout, output, bias)) {
       if (plan.packed) adopt_physical_order(weight, packed_layout(plan.packed).order);
       return true;
     }
@@ -466,8 +501,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   const Scratch uses[3] = {Scratch::source, Scratch::weights, Scratch::destination};
   const void* at[3];
   for (int k = 0; k < 3; ++k) {
-    at[k] =
-        k == 1 && packed && pass != Pass::weight ? physical.memory->data() : tensors[k]->impl()->data_ptr();
+    at[k] = k == 1 ? of.data : tensors[k]->impl()->data_ptr();
     if (!plan.sides[k].reordered) continue;
     void* own = scratch(uses[k], plan.sides[k].bytes);
     if (k != result) plan.sides[k].reorder.run({at[k], own});
@@ -644,7 +678,7 @@ Results conv2d(const Call& c, Out out) {
   Shape s = shape_of(c, input.sizes(), weight.sizes(), out[0].sizes());
   auto run = [&](DType d, bool library) {
     Images to(out[0], d, library);
-    Tensor x = images(input, d), k = dense(weight, d), y = to.tensor(),
+    Tensor x = images(input, d), k = weights(weight, d, library && s.groups == 1), y = to.tensor(),
            b = bias.defined() ? dense(bias, d) : bias;
     bool done = true;
     if (s.c == 0) fill_zero(y);
@@ -671,7 +705,7 @@ Results conv2d_backward_input(const Call& c, Out out) {
   Shape s = shape_of(c, out[0].sizes(), weight.sizes(), grad.sizes());
   auto run = [&](DType d, bool library) {
     Images to(out[0], d, library);
-    Tensor y = images(grad, d), k = dense(weight, d), x = to.tensor();
+    Tensor y = images(grad, d), k = weights(weight, d, library && s.groups == 1), x = to.tensor();
     bool done = true;
     if (empty(y)) fill_zero(x);
     else if (library) done = by_onednn(s, Pass::input, x, k, y, {});

@@ -219,6 +219,8 @@ Results rng_take(const Call& c, Out out) {
   Generator& g = v.is_none() ? default_generator() : *v.generator;
   Destination to(out[0]);
   auto* state = to.data<int64_t>();
+  // Kernels draw from the beginning of a block; draws of single words may have ended within one.
+  if (g.offset() % 4) g.set_state(g.seed(), (g.offset() + 3) / 4 * 4);
   state[0] = int64_t(g.seed());
   state[1] = int64_t(g.take(uint64_t(c.integer("n").concrete())));
   to.finish();

@@ -1,0 +1,137 @@
+"""Networks as C: the programs, their memory, and the budgets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _C, c, nn
+from ..program import trace
+from ._network import Network, Update
+from ._quantize import quantize
+
+Tensor = _C.Tensor
+# Bytes of the stack that a program and an interrupt need. Kernels have no recursion and no arrays of unknown
+# size; `make tiny` measures 0.4 KB on a Cortex-M7.
+STACK = 2048
+
+
+class MemoryExceeded(MemoryError):
+    """The programs need more memory than the board has."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A network as C: its programs and their memory, in bytes."""
+
+    network: Network
+    update: Update
+    code: c.Report
+    stack: int = STACK
+
+    @property
+    def ram(self) -> int:
+        """The arena, which contains the input, the trained parameters, and the stack."""
+        return self.code.arena + self.code.writable + self.stack
+
+    @property
+    def flash(self) -> int:
+        """The parameters, among them the initial values of trained ones. Code comes in addition."""
+        return self.code.constant + self.code.writable
+
+    def peak(self, entry: str | None = None) -> tuple[str, int, list[c.Block]]:
+        """The function and step at which most memory is in use, and the tensors there, the largest first."""
+        best: tuple[str, int, list[c.Block]] = ("", 0, [])
+        for name in {b.entry for b in self.code.blocks}:
+            if entry not in (None, name):
+                continue
+            blocks = [b for b in self.code.blocks if b.entry == name]
+            for step in range(1 + max(b.last for b in blocks)):
+                live = [b for b in blocks if b.first <= step <= b.last]
+                if sum(b.bytes for b in live) > sum(b.bytes for b in best[2]):
+                    best = name, step, sorted(live, key=lambda b: -b.bytes)
+        return best
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                *self.code.functions,
+                f"RAM {self.ram:,} bytes: arena {self.code.arena:,}, "
+                f"trained parameters {self.code.writable:,}, stack {self.stack:,}",
+                f"flash {self.flash:,} bytes of parameters, and the code",
+            ]
+        )
+
+    def largest(self, count: int = 5) -> str:
+        """The largest tensors at the peak, a line each."""
+        name, step, blocks = self.peak()
+        lines = [f"  {b.bytes:>9,}  {b.name}" for b in blocks[:count]]
+        return "\n".join([f"the largest tensors at the peak, step {step} of {name}:", *lines])
+
+
+def compile(
+    model: nn.Module | Network,
+    data: Iterable[Any],
+    folder: str | os.PathLike[str] = "board",
+    *,
+    ram: int | None = None,
+    flash: int | None = None,
+    update: Update | None = None,
+    name: str = "model",
+) -> Report:
+    """Writes inference and a training step of a model as C99 with 8-bit arithmetic.
+
+    ``NAME_infer(logits)`` and ``NAME_train(label, rate, loss)`` read the image from the arena:
+    ``NAME_infer_image`` and ``NAME_train_image``, int8, NHWC, quantised with the scale and zero point of
+    ``Report.network.in_scale``. Both share their parameters. The learning rate is an argument.
+
+    Args:
+        model: a trained model, or a network of :func:`facula.tiny.quantize`.
+        data: typical batches, which determine the scales of tensors.
+        folder: where the C is written.
+        ram: bytes of RAM for the arena, the trained parameters and the stack; None: no limit.
+        flash: bytes of flash memory for parameters; None: no limit.
+        update: what a step trains; None: the biases of all layers and the classifier.
+        name: the prefix of all names in the code.
+
+    Raises:
+        NotImplementedError: for a layer without an 8-bit form, with the line that calls it.
+        MemoryExceeded: if the programs exceed the memory, with the largest tensors at the peak.
+    """
+    network = model if isinstance(model, Network) else quantize(model, data)
+    if update is None:
+        update = Update(frozenset(n.name for n in network.convs))
+    update = network.chosen(update)
+    report = Report(network, update, write(network, update, folder, name))
+    for what, needed, limit in (("RAM", report.ram, ram), ("flash", report.flash, flash)):
+        if limit is not None and needed > limit:
+            advice = (
+                "train fewer layers (update=...), or use a smaller image"
+                if what == "RAM"
+                else "use a smaller model"
+            )
+            raise MemoryExceeded(
+                f"{name} needs {needed:,} bytes of {what} and has {limit:,}; {advice}. {report.largest()}"
+            )
+    return report
+
+
+def write(network: Network, update: Update, folder: str | os.PathLike[str], name: str = "model") -> c.Report:
+    """Writes the programs of a network."""
+    image = _C.functions.zeros(network.input_shape, dtype=_C.int8)
+    label, rate = _C.functions.zeros((1,), dtype=_C.int64), _C.functions.zeros(())
+
+    def train(image: Tensor, label: Tensor, rate: Tensor) -> Tensor:
+        return network.step(image, label, rate, update)
+
+    programs = {"train": trace(train, image, label, rate), "infer": trace(network.logits, image)}
+    return c.compile(
+        programs,
+        folder,
+        name=name,
+        weights=network.tensors(),
+        arguments={"train": ["image", "label", "rate"], "infer": ["image"]},
+        in_arena={"train": [0], "infer": [0]},
+    )

@@ -1,0 +1,276 @@
+"""facula.tiny: 8-bit networks, their gradients and updates, and their programs as C on this machine."""
+
+import ctypes
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import facula.nn.functional as nf
+import numpy as np
+import pytest
+
+import facula as F
+from facula import nn, tiny
+from facula.tiny import Update
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from boards.networks import Mobile, calibrated, small  # noqa: E402
+from boards.targets import EXACT, STRICT  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    value = random.randrange(1 << 30)
+    print("seed", value)
+    F.manual_seed(value)
+
+
+@pytest.fixture
+def network():
+    model, data = calibrated(small(), 32)
+    net = tiny.quantize(model, data)
+    return net, net.in_scale.quantize(data[0][:1].permute(0, 2, 3, 1)).contiguous()
+
+
+def sparse(net):
+    """The last nine biases, half of the weights of one layer, and all of two others, one of them depthwise."""
+    names = [c.name for c in net.convs]
+    return Update(frozenset(names[-9:]), {names[-3]: 0.5, names[-6]: 1, names[-2]: 1})
+
+
+class Board:
+    """The programs of a folder, compiled for this machine."""
+
+    def __init__(self, folder, *options):
+        command = ["cc", *STRICT, *EXACT, *options, "-fPIC", "-shared", "-o", str(folder / "model.so")]
+        made = subprocess.run(
+            [*command, *map(str, sorted(folder.glob("*.c"))), "-lm"], capture_output=True, text=True
+        )
+        assert made.returncode == 0, made.stderr[:4000]
+        self.library = ctypes.CDLL(str(folder / "model.so"))
+        self.header = (folder / "model.h").read_text()
+
+    def array(self, name, dtype):
+        """The memory of an array of the program."""
+        count = int(re.search(rf"\b{name}\[(\d+)\]", self.header)[1])
+        kind = np.ctypeslib.as_ctypes_type(dtype) * count
+        return np.frombuffer(kind.in_dll(self.library, name), dtype)
+
+    def put(self, entry, image):
+        offset = int(re.search(rf"define model_{entry}_image .*?\+ (\d+)", self.header)[1])
+        memory = self.array("model_arena", np.uint64).view(np.int8)
+        memory[offset : offset + image.numel()] = image.flatten().numpy()
+
+    def infer(self, image, classes=10):
+        self.put("infer", image)
+        logits = np.zeros(classes, np.float32)
+        assert self.library.model_infer(logits.ctypes.data_as(ctypes.c_void_p)) == 0
+        return logits
+
+    def train(self, image, label, rate):
+        self.put("train", image)
+        loss = ctypes.c_float()
+        status = self.library.model_train(
+            ctypes.byref(ctypes.c_int64(label)), ctypes.byref(ctypes.c_float(rate)), ctypes.byref(loss)
+        )
+        return status, loss.value
+
+
+def test_a_quantized_network_is_close_to_its_model():
+    model, data = calibrated(small(), 32)
+    net = tiny.quantize(model, data)
+    x = data[0]
+    expected = model(x).detach().numpy()
+    logits = net.logits(net.in_scale.quantize(x.permute(0, 2, 3, 1)).contiguous()).detach().numpy()
+    assert np.abs(logits - expected).max() < 0.12 * np.abs(expected).max()
+
+
+def test_c_computes_and_trains_as_the_network_does(network, tmp_path):
+    net, image = network
+    report = tiny.compile(net, [], tmp_path, update=sparse(net))
+    board = Board(tmp_path)
+    np.testing.assert_allclose(board.infer(image), net.logits(image)[0].numpy(), rtol=1e-5, atol=1e-5)
+    for step in range(10):
+        loss = net.step(image, F.tensor([1]), F.tensor(0.05), report.update).item()
+        status, by_c = board.train(image, 1, 0.05)
+        assert status == 0
+        np.testing.assert_allclose(by_c, loss, rtol=1e-4, err_msg=f"step {step}")
+    for name, tensor in net.tensors().items():
+        if tensor.dtype in (F.int8, F.int32) and "model_" + re.sub(r"\W", "_", name) in board.header:
+            values = board.array("model_" + re.sub(r"\W", "_", name), tensor.numpy().dtype)
+            off = np.abs(values - tensor.flatten().numpy().astype(np.int64))
+            assert (off > 1 + 1e-3 * np.abs(values)).mean() < 0.01, name  # a tie of rounding may differ
+    np.testing.assert_allclose(board.infer(image), net.logits(image)[0].numpy(), rtol=0.02, atol=0.02)
+
+
+def test_training_lowers_the_loss(network):
+    net, image = network
+    update = net.chosen(sparse(net))
+    losses = [net.step(image, F.tensor([3]), 0.05, update).item() for _ in range(30)]
+    assert losses[-1] < losses[0] / 1.5
+
+
+def one_layer():
+    """A network of one convolution, and its input."""
+    model = Mobile(8, [])
+    model, data = calibrated(model, 8, images=2)
+    net = tiny.quantize(model, data)
+    return net, net.in_scale.quantize(data[0][:1].permute(0, 2, 3, 1)).contiguous()
+
+
+def test_scaled_gradients_are_those_of_the_numbers_that_the_integers_stand_for():
+    net, image = one_layer()
+    conv = net.convs[0]
+    update = Update(frozenset([conv.name]), {conv.name: 1.0})
+    logits, run = net.run(image, update)
+    loss = nf.cross_entropy(logits, F.tensor([2]))
+    gradients = F.autograd.grad(loss, [leaf for _, _, leaf in run.leaves])
+    by_name = {what: g for (layer, what, _), g in zip(run.leaves, gradients) if layer is conv}
+
+    s, x_scale = conv.weight_scale, conv.in_scale.scale
+    weight = (conv.weight.float() * s.reshape(-1, 1, 1, 1)).requires_grad_()
+    bias = (conv.bias.float() * s * x_scale).requires_grad_()
+    x = (image.permute(0, 3, 1, 2).float() - conv.in_scale.zero) * x_scale
+    y, out = nf.conv2d(x, weight, bias, 2, 1), conv.out_scale
+    q = run.values[conv.name].q.permute(0, 3, 1, 2).float()
+    y = y * ((q > -128) & (q < 127)).float()
+    y = y + ((q - out.zero) * out.scale - y).detach()  # the value of the integers, the gradient of y
+    mean, q = y.mean((2, 3)), run.values["mean"].q.flatten(1).float()
+    mean = mean + ((q - out.zero) * out.scale - mean).detach()
+    expected = nf.cross_entropy(nf.linear(mean, net.classifier.weight, net.classifier.bias), F.tensor([2]))
+    np.testing.assert_allclose(loss.item(), expected.item(), rtol=1e-5)
+    to_weight, to_bias = F.autograd.grad(expected, [weight, bias])
+    scaled = by_name["weight"] / (s**2).reshape(-1, 1, 1, 1)  # what a step subtracts, in integers
+    np.testing.assert_allclose(
+        (scaled * s.reshape(-1, 1, 1, 1)).numpy(), to_weight.numpy(), rtol=2e-3, atol=1e-6
+    )
+    scaled = by_name["bias"] / (s * x_scale) ** 2
+    np.testing.assert_allclose((scaled * s * x_scale).numpy(), to_bias.numpy(), rtol=2e-3, atol=1e-6)
+
+
+def test_updates_round_to_the_nearest_integer_and_saturate():
+    net, image = one_layer()
+    conv = net.convs[0]
+    before = conv.weight.clone()
+    net.step(image, F.tensor([2]), 1e-6, Update(frozenset([conv.name]), {conv.name: 1.0}))
+    assert (conv.weight == before).all()  # changes below half a step change nothing
+    net.step(image, F.tensor([2]), 1e6, Update(frozenset(), {conv.name: 1.0}))
+    moved = conv.weight[conv.weight != before]
+    assert moved.numel() and set(moved.tolist()) <= {-128, 127}
+
+
+def test_the_gradient_of_a_weight_reads_inputs_less_their_zero_point(network):
+    net, image = network
+    conv = next(c for c in net.convs if c.in_scale.zero != 0 and c.groups == 1)
+    zero = F.full(net.input_shape, net.in_scale.zero, dtype=F.int8)
+    _, run = net.run(zero, Update(classifier=False))
+    x = run.values[conv.source]
+    assert x.centred().abs().max() <= 255 and (x.centred() + conv.in_scale.zero == x.q.float()).all()
+
+
+def test_the_channels_with_the_largest_weights_are_trained(network):
+    net, image = network
+    conv = net.convs[-3]
+    update = net.chosen(Update(frozenset(), {conv.name: 0.25}))
+    sums = conv.weight.float().abs().sum((0, 2, 3))
+    chosen = update.channels[conv.name]
+    others = F.tensor([c for c in range(sums.numel()) if c not in chosen.tolist()])
+    assert sums[chosen].min() >= sums[others].max()
+    before = conv.weight.clone()
+    net.step(image, F.tensor([1]), 1.0, update)
+    assert (conv.weight[:, others] == before[:, others]).all()
+    assert (conv.weight[:, chosen] != before[:, chosen]).any()
+
+
+def test_a_depthwise_layer_learns_its_weights(network):
+    net, image = network
+    conv = net.convs[-2]
+    assert conv.groups > 1
+    before = conv.weight.clone()
+    net.step(image, F.tensor([1]), 1.0, net.chosen(Update(frozenset(), {conv.name: 1})))
+    assert (conv.weight != before).any()
+    with pytest.raises(ValueError, match="groups"):
+        net.chosen(Update(frozenset(), {conv.name: 0.5}))
+
+
+def test_no_gradient_of_a_complete_weight_is_stored_and_depthwise_layers_work_in_place(network, tmp_path):
+    net, _ = network
+    names = [c.name for c in net.convs]
+    report = tiny.compile(net, [], tmp_path, update=Update(frozenset(names), {n: 1 for n in names}))
+    sizes = {c.weight.numel() * 4 for c in net.convs}
+    assert not [b for b in report.code.blocks if "backward_weight" in b.name and b.bytes in sizes]
+    source = (tmp_path / "model.c").read_text()
+    calls = re.findall(
+        r"facula_int8_depthwise\(.*?model_arena \+ (\d+)\), .*?model_arena \+ (\d+)\), \d", source
+    )
+    assert calls and any(a == b for a, b in calls)
+
+
+def test_the_label_is_checked(network, tmp_path):
+    net, image = network
+    tiny.compile(net, [], tmp_path, update=sparse(net))
+    board = Board(tmp_path)
+    before = board.array("model_head_weight", np.float32).copy()
+    assert board.train(image, 10, 0.1)[0] == 1
+    assert board.train(image, -1, 0.1)[0] == 1
+    assert board.train(image, 9, 0.1)[0] == 0
+    assert before.shape == (240,)
+
+
+def test_the_code_is_clean_under_sanitizers(network, tmp_path):
+    net, image = network
+    tiny.compile(net, [], tmp_path, update=sparse(net))
+    numbers = ", ".join(map(str, image.flatten().tolist()))
+    (tmp_path / "main.c").write_text(
+        f'#include <string.h>\n#include "model.h"\nstatic const int8_t image[] = {{{numbers}}};\n'
+        "int main(void) {\n  float y[10], rate = 0.1f, loss;\n  int64_t label = 1;\n"
+        "  memcpy(model_train_image, image, sizeof image);\n  if (model_train(&label, &rate, &loss)) return 1;\n"
+        "  memcpy(model_infer_image, image, sizeof image);\n  return model_infer(y);\n}\n"
+    )
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    sources = [str(f) for f in tmp_path.glob("*.c")]
+    made = subprocess.run(
+        ["cc", *STRICT, *EXACT, *checks, "-o", str(tmp_path / "main"), *sources, "-lm"],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    assert subprocess.run([tmp_path / "main"], capture_output=True, text=True).stderr == ""
+
+
+def test_a_budget_that_is_exceeded_names_the_largest_tensors(network, tmp_path):
+    net, _ = network
+    with pytest.raises(
+        tiny.MemoryExceeded, match=r"bytes of RAM and has 1,000(.|\n)*largest tensors(.|\n)*int8\["
+    ):
+        tiny.compile(net, [], tmp_path, ram=1000)
+    with pytest.raises(tiny.MemoryExceeded, match="flash"):
+        tiny.compile(net, [], tmp_path, flash=1000)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 2)
+
+    def forward(self, x):
+        y = self.conv(x)
+        y = y.softmax(1)  # no 8-bit form
+        return self.head(y.mean((2, 3)))
+
+
+def test_a_layer_without_8_bit_form_is_named_with_its_line():
+    with pytest.raises(NotImplementedError, match=r"softmax \(.*test_tiny.py, line \d+: y = y.softmax\(1\)"):
+        tiny.quantize(Attention(), [F.randn(1, 3, 8, 8)])
+
+
+def test_bad_data_is_refused():
+    model = small().eval()
+    with pytest.raises(ValueError, match="at least one batch"):
+        tiny.quantize(model, [])
+    with pytest.raises(ValueError, match="not finite"):
+        tiny.quantize(model, [F.full((1, 3, 32, 32), float("nan"))])
+    with pytest.raises(NotImplementedError, match="Linear"):
+        tiny.quantize(nn.Sequential(nn.Conv2d(3, 8, 3)), [F.randn(1, 3, 8, 8)])
