@@ -1,9 +1,9 @@
 """Two sets of operators, and the way from the large one to the small one.
 
-A compiler may keep every operator that is not defined by calls of others: :func:`kept`. A back end needs
-:data:`SMALL`. The definition of a pointwise or loop operator is an expression for one element of its result
-(``loop/expr.h``); :func:`decompose` computes it with operators of the small set, on tensors that have one
-dimension for each variable of the expression.
+A compiler may retain every operator that is not defined by calls of others: :func:`graph_operators`. A back
+end needs :data:`SMALL`. The definition of a pointwise or loop operator is an expression for one element of
+its result (``loop/expr.h``); :func:`decompose` computes it with operators of the small set, on tensors that
+have one dimension for each variable of the expression.
 
 >>> facula._operator_sets.decompose("silu", facula.tensor([0.0, 2.0]))[0]
 tensor([0.0000, 1.7616])
@@ -79,8 +79,8 @@ _LIBRARY = """
 def _sign(x: Any) -> Any:
     if x.dtype.is_complex:
         return F.where(x == 0, x, F.div(x, F.abs(x)))
-    below = F.full([], -1 if x.dtype.is_signed else 0, dtype=x.dtype)
-    return F.where(x < 0, below, (x > 0).to(x.dtype))
+    negative = F.full([], -1 if x.dtype.is_signed else 0, dtype=x.dtype)
+    return F.where(x < 0, negative, (x > 0).to(x.dtype))
 
 
 # Scalar functions that others compute.
@@ -109,16 +109,16 @@ _KINDS = ("pointwise", "loop", "library", "view", "data_dependent")
 
 
 class Tag(Enum):
-    """The sets of operators. ``core``: a back end needs it; ``kept``: graphs contain it after composites are
-    expanded; ``pointwise``: an element of the result depends on one element of each operand.
+    """The sets of operators. ``core``: a back end needs it; ``intermediate``: graphs contain it after
+    composites are expanded; ``pointwise``: an element of the result depends on one element of each operand.
     """
 
     core = 0
-    kept = 1
+    intermediate = 1
     pointwise = 2
 
 
-def kept() -> list[str]:
+def graph_operators() -> list[str]:
     """Returns the names of the operators that graphs may contain after composites are expanded."""
     return sorted({o["name"] for o in _C.operators() if o["kind"] in _KINDS and "_backward" not in o["name"]})
 
@@ -132,13 +132,13 @@ def tags_of(full_name: str) -> list[Tag]:
     """Returns the tags of an operator, by its full name."""
     kind = _kinds().get(full_name)
     tags = [Tag.core] if full_name.partition(".")[0] in SMALL else []
-    tags += [Tag.kept] if kind in _KINDS else []
+    tags += [Tag.intermediate] if kind in _KINDS else []
     return tags + ([Tag.pointwise] if kind == "pointwise" else [])
 
 
 def page() -> str:
     """Returns docs/operator_sets.md."""
-    large = kept()
+    large = graph_operators()
     small = sorted(SMALL)
     rows = [" ".join(f"`{n}`" for n in names) for names in (small, large)]
     return f"""# Operator sets
@@ -146,8 +146,8 @@ def page() -> str:
 Written by `python -m facula._operator_sets`.
 
 A graph contains composites, which are functions of other operators, until they are expanded. What remains
-are the {len(large)} operators that a compiler may keep (`facula.Tag.kept`): each has a definition. A back end
-needs {len(small)} (`facula.Tag.core`): the others are decomposed into these by their definitions
+are the {len(large)} operators that a compiler may retain (`facula.Tag.intermediate`): each has a definition.
+A back end needs {len(small)} (`facula.Tag.core`): the others are decomposed into these by their definitions
 (`facula._operator_sets.decompose`), which a test compares with eager results. Views are geometry: a back
 end sees them as `as_strided`.
 

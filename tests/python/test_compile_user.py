@@ -208,3 +208,23 @@ def test_minify_keeps_the_calls_that_show_a_fault():
     assert not done.value.code  # the compiler computes sin correctly
     with pytest.raises(ValueError, match="gives what its calls give"):
         compiler.minify(f, facula.randn(3, 3), facula.randn(3, 3))
+
+
+def test_regions_decide_whether_a_break_is_an_error():
+    def f(x, strict, plain):
+        y = x + 1
+        with compiler.error_on_graph_break(strict):
+            y = y * (2 if y.sum() > -100 else 3)
+        if plain and y.sum() > 100:
+            y = -y
+        return y
+
+    run = facula.compile(f)
+    for _ in range(2):
+        assert facula.equal(run(x, False, False), f(x, False, False))
+    with pytest.raises(RuntimeError, match=r"error_on_graph_break\(True\), and .*a branch on the elements"):
+        facula.compile(f)(x, True, False)
+    whole = facula.compile(f, fullgraph=True)
+    assert facula.equal(whole(x, False, False), f(x, False, False))
+    with pytest.raises(RuntimeError, match="fullgraph=True, and .*a branch on the elements"):
+        whole(x, False, True)

@@ -24,7 +24,7 @@ def test_the_small_set_is_small_and_consists_of_operators():
     assert len(_operator_sets.SMALL) <= 150
     assert {o["name"] for o in _C.operators()} >= _operator_sets.SMALL
     assert facula.Tag.core in facula.ops.aten.add.Tensor.tags
-    assert facula.Tag.kept in facula.ops.aten.silu.default.tags
+    assert facula.Tag.intermediate in facula.ops.aten.silu.default.tags
     assert facula.Tag.core not in facula.ops.aten.silu.default.tags
 
 

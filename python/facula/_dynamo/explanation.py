@@ -26,7 +26,7 @@ class Part:
         text: the graph, with the line of each call
         guards: what is checked before it runs
         steps: (text, bytes that it allocates, bytes in use while it runs) by kernel, library call and view
-        flops: floating-point operations of products, convolutions and attention; None: not known
+        flops: floating-point operations of products, convolutions and attention; None: it depends on elements
         bytes: bytes that its steps read and write
     """
 
@@ -90,7 +90,7 @@ def _flops(native: Any) -> int | None:
 
 
 class Explanation:
-    """What a call of a function is captured as; ``str()`` gives the text, :meth:`html` the page.
+    """The account of one captured call; ``str()`` gives the text, :meth:`html` the page.
 
     Attributes:
         name: of the function
