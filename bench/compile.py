@@ -1,6 +1,6 @@
 """Compares compiled with eager programs: results, breaks, times and memory. Run by `make bench-compile`.
 
-Each program (programs.py) runs in processes of its own: one with an empty folder of kernels, for the cold
+Each program (programs.py) runs in four processes: one with an empty folder of kernels, for the cold
 time of the first compiled step; with the filled folder, one for what is compared, one for the warm time,
 and one with FACULA_LOG=passes, for the time of each stage. Outputs have to agree to 1e-5 and gradients to
 1e-4 of their norms.
