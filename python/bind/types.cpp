@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "facula/base/per_thread.h"
 #include "facula/op/describe.h"
 #include "facula/op/factory.h"
 #include "override.h"
@@ -106,10 +107,10 @@ PyType_Spec dtype_spec = {"facula.dtype", sizeof(DTypeObject), 0,
 
 Device device(PyObject* o) { return reinterpret_cast<DeviceObject*>(o)->value; }
 const char* kind(Device d) {
-  // A pointer, since the memory of threads for libraries is small.
-  static thread_local auto text = std::make_unique<std::string>();
-  *text = to_string(Device{d.type, -1});
-  return text->c_str();
+  struct Text : std::string {};
+  auto& text = per_thread<Text>();
+  text.assign(to_string(Device{d.type, -1}));
+  return text.c_str();
 }
 PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   return guarded([&]() -> PyObject* {

@@ -782,6 +782,7 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
     return finish(in, f, c, run_native(c));
   }
   return call_ruled(in, f, c, rule_of(c.callable));
+}
 
   // The native callable behind an operator of facula.ops; null if autocast changes its arguments before.
   PyRef native_of_operator(PyObject * o) {

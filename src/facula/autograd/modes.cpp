@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/per_thread.h"
 #include "facula/base/thread_state.h"
 
 namespace facula::autograd {
@@ -15,11 +16,7 @@ struct SavedHooks {
   std::vector<PackHook> hooks;
   std::optional<std::string> disabled;
 };
-SavedHooks& saved_hooks() {
-  thread_local const auto hooks =
-      std::make_unique<SavedHooks>();  // by pointer: memory of a thread itself is scarce
-  return *hooks;
-}
+SavedHooks& saved_hooks() { return per_thread<SavedHooks>(); }
 __attribute__((tls_model("initial-exec"))) thread_local const PackHook* innermost = nullptr;
 void set_innermost() { innermost = saved_hooks().hooks.empty() ? nullptr : &saved_hooks().hooks.back(); }
 }  // namespace

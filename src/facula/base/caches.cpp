@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "facula/base/fork.h"
+#include "facula/base/per_thread.h"
 
 namespace facula {
 
@@ -14,10 +15,7 @@ Drops& of_process() {
   static Drops& drops = *new Drops;  // caches register until the process ends
   return drops;
 }
-Drops& of_thread() {
-  static thread_local Drops drops;
-  return drops;
-}
+Drops& of_thread() { return per_thread<Drops>(); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "facula/base/per_thread.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -23,10 +24,11 @@ inline Scaling scaling(const char* name, std::optional<std::string_view> norm, b
   return (mode == "forward") == forward ? whole : none;
 }
 inline const char* shown(const char* name) {  // fft_rfft as fft.rfft
-  thread_local auto text = std::make_unique<std::string>();
-  *text = name;
-  if (text->rfind("fft_", 0) == 0) (*text)[3] = '.';
-  return text->c_str();
+  struct Text : std::string {};
+  auto& text = per_thread<Text>();
+  text.assign(name);
+  if (text.rfind("fft_", 0) == 0) text[3] = '.';
+  return text.c_str();
 }
 inline Tensor floating_of(const Tensor& x) {
   return is_differentiable(x.dtype()) ? x : to_dtype(x, default_dtype());

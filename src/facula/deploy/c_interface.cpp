@@ -6,6 +6,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/base/error.h"
 #include "facula/base/parallel.h"
+#include "facula/base/per_thread.h"
 #include "facula/deploy/facula_c.h"
 #include "facula/graph/graph.h"
 #include "facula/io/program.h"
@@ -26,8 +27,8 @@ struct facula_program {
 namespace {
 
 std::string& last_error() {
-  static thread_local auto text = std::make_unique<std::string>();
-  return *text;
+  struct Text : std::string {};
+  return facula::per_thread<Text>();
 }
 
 // Runs f; an exception becomes the result `failed` and the text of facula_error().

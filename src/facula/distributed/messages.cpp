@@ -188,9 +188,9 @@ void Messages::begin_message(int peer) {
 
 // The place of the next bytes of the incoming message: a part of the result, of stored bytes, or of the padding.
 std::pair<char*, size_t> Messages::room(Peer& p) {
-  static thread_local char padding[kPadding];
   size_t at = p.have - sizeof(Frame), bytes = size_t(p.frame.bytes);
-  if (at >= bytes) return {padding, padded(bytes) - at};
+  static_assert(sizeof(p.padding) == kPadding);
+  if (at >= bytes) return {p.padding, padded(bytes) - at};
   if (p.target) return {p.target->call.output[0].data + at, bytes - at};
   if (at == p.storing.size()) p.storing.resize(std::min(bytes, at + kStorageStep));
   return {p.storing.data() + at, p.storing.size() - at};

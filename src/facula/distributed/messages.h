@@ -42,6 +42,7 @@ class Messages {
     Ref<Work> target;  // of the incoming message; null: `storing`
     std::vector<char> storing;
     std::list<Stored> stored;
+    char padding[64];  // receives the bytes behind a payload, which nobody reads
   };
   void loop();
   bool step();

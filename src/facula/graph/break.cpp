@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "facula/base/fork.h"
+#include "facula/base/per_thread.h"
 
 namespace facula::graph {
 
@@ -31,10 +32,7 @@ const char* interned(std::string_view text) {
 }
 
 // The last break of the thread.
-static std::optional<BreakInfo>& last_break() {
-  static thread_local auto last = std::make_unique<std::optional<BreakInfo>>();
-  return *last;
-}
+static std::optional<BreakInfo>& last_break() { return per_thread<std::optional<BreakInfo>>(); }
 
 SourceLine (*Break::find_line)() = nullptr;
 thread_local SourceLine Break::line;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/per_thread.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 
@@ -93,11 +94,7 @@ class AutocastMode final : public op::Mode {
   }
 };
 
-AutocastMode& mode() {
-  thread_local const auto m =
-      std::make_unique<AutocastMode>();  // by pointer: static thread-local memory is scarce
-  return *m;
-}
+AutocastMode& mode() { return per_thread<AutocastMode>(); }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "facula/base/per_thread.h"
 #include "facula/op/registry.h"
 #include "facula/run/failed_check.h"
 #include "facula/run/library_call.h"
@@ -16,13 +17,12 @@ using Kind = schedule::Step::Kind;
 
 namespace {
 
-// A cache line of zeros to which buffers without elements point. By pointer: static thread-local memory is scarce.
+// A cache line of zeros to which buffers without elements point.
 char* nothing() {
   struct alignas(64) Line {
-    char bytes[64];
+    char bytes[64] = {};
   };
-  thread_local const auto line = std::make_unique<Line>();
-  return line->bytes;
+  return per_thread<Line>().bytes;
 }
 
 // Whether nothing else refers to the tensor or its storage, and the storage is in the logical layout.

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "facula/base/log.h"
 #include "facula/base/parallel.h"
+#include "facula/base/per_thread.h"
 #include "facula/base/settings.h"
 #include "facula/device/cpu/cpu.h"
 
@@ -82,9 +84,7 @@ void log_refusal(const dnnl::error& e) {
 }
 
 void* scratch(Scratch use, size_t bytes) {
-  // Held by pointer, because static thread-local memory is scarce.
-  thread_local const auto buffers = std::make_unique<Buffer[]>(size_t(Scratch::count));
-  auto& b = buffers[size_t(use)];
+  auto& b = per_thread<std::array<Buffer, size_t(Scratch::count)>>()[size_t(use)];
   if (b.bytes < bytes) {
     std::free(b.data);
     b.bytes = (bytes + 4095) / 4096 * 4096;

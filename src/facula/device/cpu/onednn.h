@@ -14,6 +14,7 @@
 
 #include "facula/base/bounded.h"
 #include "facula/base/caches.h"
+#include "facula/base/per_thread.h"
 #include "facula/base/dtype.h"
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
@@ -141,15 +142,13 @@ class Prepared {
 template <class Plan, class F>
 const Plan& planned(const codegen::Thing& thing, const Key& key, F&& make) {
   constexpr size_t kMost = 1024;
-  using Plans = Bounded<Key, std::unique_ptr<Plan>, KeyHash>;
-  thread_local std::unique_ptr<Plans> plans;  // by pointer: memory of a thread itself is scarce
-  if (!plans) {
-    plans = std::make_unique<Plans>(kMost);
-    on_drop_caches_of_thread([] {
-      if (plans) plans->clear();
-    });
-  }
-  auto* cached = plans->find(key);
+  struct Plans : Bounded<Key, std::unique_ptr<Plan>, KeyHash> {
+    Plans() : Bounded<Key, std::unique_ptr<Plan>, KeyHash>(kMost) {
+      on_drop_caches_of_thread([] { per_thread<Plans>().clear(); });
+    }
+  };
+  auto& plans = per_thread<Plans>();
+  auto* cached = plans.find(key);
   if (!cached) {
     std::unique_ptr<Plan> plan;
     if (!in_parallel()) {
@@ -157,7 +156,7 @@ const Plan& planned(const codegen::Thing& thing, const Key& key, F&& make) {
       plan = Prepared<Plan>::all().take(key);
     }
     if (!plan) plan = make_or_refuse<Plan>(make);
-    cached = &plans->put(key, std::move(plan));
+    cached = &plans.put(key, std::move(plan));
   }
   return **cached;
 }
