@@ -1,6 +1,6 @@
-"""Compares compiled programs with eager ones: results, breaks, times and memory. Run by `make bench-compile`.
+"""Compares compiled with eager programs: results, breaks, times and memory. Run by `make bench-compile`.
 
-Each program (programs.py) runs in processes of its own: one with an empty folder of kernels, for the cold
+Each program (programs.py) runs in four processes: one with an empty folder of kernels, for the cold
 time of the first compiled step; with the filled folder, one for what is compared, one for the warm time,
 and one with FACULA_LOG=passes, for the time of each stage. Outputs have to agree to 1e-5 and gradients to
 1e-4 of their norms.
@@ -70,8 +70,8 @@ def in_float64(x):
 
 class Comparison:
     """The differences of outputs and gradients from eager. If one is above the limit, as where thousands of
-    maxima or a normalization over few elements amplify rounding, eager in float64 decides: the compiled
-    program may not be farther from it than twice the distance of eager in float32.
+    maxima or a normalization over a small number of elements amplify rounding, eager in float64 decides:
+    the compiled program may not be farther from it than twice the distance of eager in float32.
     """
 
     def __init__(self, name: str, call) -> None:
@@ -292,8 +292,8 @@ def summary(results: dict[str, dict]) -> list[str]:
             what = "training step" if kind == "times" else "inference"
             lines.append(f"{what}: geometric mean {geometric_mean(ratios):.3f}, largest {max(ratios):.3f}")
     equal = sum(is_equal(r) for r in results.values())
-    whole = sum(not r["forward"]["breaks"] for r in results.values() if "breaks" in r.get("forward", {}))
-    lines.append(f"{equal} of {len(results)} are equal to eager, {whole} forwards have no break")
+    unbroken = sum(not r["forward"]["breaks"] for r in results.values() if "breaks" in r.get("forward", {}))
+    lines.append(f"{equal} of {len(results)} are equal to eager, {unbroken} forwards have no break")
     for name, r in results.items():
         for kind in ("forward", "steps"):
             x = r.get(kind, r)

@@ -1116,7 +1116,7 @@ class ActorCritic(nn.Module):
         return self.critic(x)
 
     def forward(self, x, action):
-        probs = Categorical(logits=self.actor(x))
+        probs = Categorical(logits=self.actor(x), validate_args=False)
         return probs.log_prob(action), probs.entropy(), self.critic(x)
 
 model = ActorCritic()

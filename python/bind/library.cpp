@@ -402,16 +402,22 @@ PyObject* same_storage(PyObject*, PyObject* args) {
 }
 
 // The shapes, dtypes and strides of results, by the rules or the fake implementation of an operator.
+// Parses a call whose first argument is the full name of an operator. Null with an exception if the others do not fit.
+const op::Operator* parse_named_call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames, Frame& frame) {
+  type_check(n > 0 && PyUnicode_Check(args[0]), "operator") << "expected an operator's name first";
+  auto& o = known_operator(std::string(text_of(args[0])).c_str());
+  Overload overload = make_overload(o);
+  if (parse(overload, nullptr, args + 1, n - 1, kwnames, true, false, frame)) return &o;
+  raise_mismatch(o.name(), {&overload, 1}, nullptr, args + 1, n - 1, kwnames, false);
+  return nullptr;
+}
+
 PyObject* infer_operator(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
-    type_check(n > 0 && PyUnicode_Check(args[0]), "infer_operator") << "expected an operator's name first";
-    auto& o = known_operator(std::string(text_of(args[0])).c_str());
-    Overload overload = make_overload(o);
     Frame frame;
-    if (!parse(overload, nullptr, args + 1, n - 1, kwnames, true, false, frame)) {
-      raise_mismatch(o.name(), {&overload, 1}, nullptr, args + 1, n - 1, kwnames, false);
-      return nullptr;
-    }
+    auto* called = parse_named_call(args, n, kwnames, frame);
+    if (!called) return nullptr;
+    auto& o = *called;
     PyRef list = checked(PyList_New(0));
     for (auto& m : graph::infer(o, std::span<const Value>(frame.values(), o.schema.parameters.size()))) {
       PyRef strides =
@@ -437,14 +443,10 @@ PyRef scatter_facts(const loop::Scatter& s) {
 // text form of loop/expr.h.
 PyObject* lower_operator(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
-    type_check(n > 0 && PyUnicode_Check(args[0]), "lower_operator") << "expected an operator's name first";
-    auto& o = known_operator(std::string(text_of(args[0])).c_str());
-    Overload overload = make_overload(o);
     Frame frame;
-    if (!parse(overload, nullptr, args + 1, n - 1, kwnames, true, false, frame)) {
-      raise_mismatch(o.name(), {&overload, 1}, nullptr, args + 1, n - 1, kwnames, false);
-      return nullptr;
-    }
+    auto* called = parse_named_call(args, n, kwnames, frame);
+    if (!called) return nullptr;
+    auto& o = *called;
     std::span<const Value> values(frame.values(), o.schema.parameters.size());
     auto* backed = o.backed();
     supported_check(!backed || backed->reference, o.name()) << "has no definition by elements";

@@ -147,7 +147,13 @@ bool is_our_module(PyObject* globals, std::string_view package) {
   PyObject* module = globals ? PyDict_GetItemString(globals, "__name__") : nullptr;
   if (!module || !PyUnicode_Check(module)) return false;
   std::string_view name = text_of(module);
-  return name.starts_with(package) && (name.size() == package.size() || name[package.size()] == '.');
+  auto is_in = [&](std::string_view p) {
+    return name.starts_with(p) && (name.size() == p.size() || name[p.size()] == '.');
+  };
+  // Programs may use the package by another name, which its modules have then.
+  constexpr std::string_view own = "facula";
+  return is_in(package) ||
+         (package.starts_with(own) && is_in(package_name() + std::string(package.substr(own.size()))));
 }
 bool is_ours(PyObject* trace) {
   if (!trace || !PyTraceBack_Check(trace)) return !trace;  // its signature refused the arguments

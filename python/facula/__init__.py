@@ -199,6 +199,7 @@ _ELSEWHERE = {
             tensordot tile unique unique_consecutive
         """,
         "_higher_order_ops": "cond",
+        "_operator_sets": "Tag",
         "packaged": "load_package",
         "_logging": "set_logs",
         "_qscheme": """

@@ -1,9 +1,9 @@
 """Two sets of operators, and the way from the large one to the small one.
 
-A compiler may keep every operator that is not defined by calls of others: :func:`kept`. A back end needs
-:data:`SMALL`. The definition of a pointwise or loop operator is an expression for one element of its result
-(``loop/expr.h``); :func:`decompose` computes it with operators of the small set, on tensors that have one
-dimension for each variable of the expression.
+A compiler may retain every operator that is not defined by calls of others: :func:`graph_operators`. A back
+end needs :data:`SMALL`. The definition of a pointwise or loop operator is an expression for one element of
+its result (``loop/expr.h``); :func:`decompose` computes it with operators of the small set, on tensors that
+have one dimension for each variable of the expression.
 
 >>> facula._operator_sets.decompose("silu", facula.tensor([0.0, 2.0]))[0]
 tensor([0.0000, 1.7616])
@@ -11,9 +11,11 @@ tensor([0.0000, 1.7616])
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from . import _C
@@ -23,8 +25,8 @@ F = _C.functions
 # Scalar functions of expressions, by the operators that compute them; the same name where none is given.
 _SCALAR: dict[str, str] = dict.fromkeys(
     """
-    neg abs sign floor ceil trunc round sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan
-    asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv sigmoid relu isnan isinf real imag
+    neg abs floor ceil trunc round sqrt exp expm1 log log2 log10 log1p sin cos tan
+    asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv isnan real imag
     add sub mul remainder fmod pow atan2 fmax fmin copysign eq ne lt le gt ge gcd
     """.split(),
     "",
@@ -39,25 +41,124 @@ _SCALAR: dict[str, str] = dict.fromkeys(
     "min": "minimum",
     "conj": "conj_physical",
     "ndtr": "special_ndtr",
+    "hurwitz_zeta": "special_zeta",
+    "igamma": "",
+    "igammac": "",
+    "airy_ai": "special_airy_ai",
+    "bessel_i0": "i0",
+    "bessel_i0e": "special_i0e",
+    "bessel_i1": "special_i1",
+    "bessel_i1e": "special_i1e",
+    "bessel_k0e": "special_scaled_modified_bessel_k0",
+    "bessel_k1e": "special_scaled_modified_bessel_k1",
+    **{f"bessel_k{n}": f"special_modified_bessel_k{n}" for n in (0, 1)},
+    **{f"bessel_{f}": f"special_bessel_{f}" for f in ("j0", "j1", "y0", "y1")},
+    **{f"chebyshev_{k}": f"special_chebyshev_polynomial_{k}" for k in "tuvw"},
+    **{
+        f: f"special_{f.partition('_')[0]}_polynomial_{f.partition('_')[2]}"
+        for f in ("hermite_h", "hermite_he", "laguerre_l", "legendre_p")
+    },
 }
 _STRUCTURAL = """
-    arange full empty reshape expand permute slice clone index_select index_put where to div clamp sum prod
-    amax amin any all as_strided view_as_real view_as_complex cat scatter_reduce
+    arange full empty reshape expand clone index_select index_put where to div clamp sum prod
+    amax amin any all as_strided view_as_complex complex cat scatter_reduce
 """.split()
 # Operators of libraries that have no definition by elements, and those that draw random numbers.
 _LIBRARY = """
-    mm bmm convolution sort topk linalg_svd linalg_eigh linalg_eig linalg_lu_factor linalg_lu_solve
-    linalg_cholesky linalg_householder_product geqrf _fft_c2c _fft_r2c _fft_c2r nonzero _rng_take _randperm
-    linalg_ldl_factor linalg_ldl_solve searchsorted
+    convolution sort topk nonzero logcumsumexp geqrf ormqr linalg_householder_product linalg_svd
+    linalg_eigh linalg_eig linalg_slogdet linalg_matrix_exp linalg_inv
+    _linalg_lu_factor _lu_permutation _linalg_lu_solve _linalg_ldl_factor _linalg_ldl_solve
+    _linalg_cholesky _linalg_cholesky_ex _cholesky_inverse _linalg_inv_ex _linalg_solve_ex _linalg_solve
+    _linalg_inv_adjoint _linalg_cofactor _linalg_triangular _linalg_lstsq _fft_c2c _fft_r2c _fft_c2r
+    _attention _recurrence _ctc_loss _linear_cross_entropy _rng_take _randperm _uniform _normal _randint
+    _log_gamma_proposal _poisson_proposal
+    _binomial_proposal
 """.split()
+
+
+def _sign(x: Any) -> Any:
+    if x.dtype.is_complex:
+        return F.where(x == 0, x, F.div(x, F.abs(x)))
+    negative = F.full([], -1 if x.dtype.is_signed else 0, dtype=x.dtype)
+    return F.where(x < 0, negative, (x > 0).to(x.dtype))
+
+
+# Scalar functions that others compute.
+_IDENTITIES_OF_FUNCTIONS: dict[str, Callable] = {
+    "reciprocal": lambda x: F.div(1, x),
+    "rsqrt": lambda x: F.div(1, F.sqrt(x)),
+    "exp2": lambda x: F.exp(x * math.log(2)),
+    "relu": lambda x: F.where(x < 0, F.full([], 0, dtype=x.dtype), x),
+    "sigmoid": lambda x: F.div(1, F.exp(-x) + 1),
+    "isinf": lambda x: F.eq(F.abs(x), math.inf),
+    "sign": lambda x: _sign(x),
+    "fma": lambda x, y, z: x * y + z,
+}
+# Operators of libraries that others compute.
+_COMPOSED: dict[str, Callable] = {
+    "linalg_svdvals": lambda A, driver=None: _C.ops.linalg_svd(A, False)[1],
+    "linalg_eigvalsh": lambda self, UPLO="L": _C.ops.linalg_eigh(self, UPLO)[0],
+    "linalg_eigvals": lambda self: _C.ops.linalg_eig(self)[0],
+    "linalg_det": lambda A: (lambda sign, log: sign * F.exp(log))(*_C.ops.linalg_slogdet(A)),
+}
 
 SMALL = frozenset([*(n or k for k, n in _SCALAR.items()), *_STRUCTURAL, *_LIBRARY])
 
 
-def kept() -> list[str]:
+_KINDS = ("pointwise", "loop", "library", "view", "data_dependent")
+
+
+class Tag(Enum):
+    """The sets of operators. ``core``: a back end needs it; ``intermediate``: graphs contain it after
+    composites are expanded; ``pointwise``: an element of the result depends on one element of each operand.
+    """
+
+    core = 0
+    intermediate = 1
+    pointwise = 2
+
+
+def graph_operators() -> list[str]:
     """Returns the names of the operators that graphs may contain after composites are expanded."""
-    kinds = ("pointwise", "loop", "library", "view", "data_dependent")
-    return sorted({o["name"] for o in _C.operators() if o["kind"] in kinds and "_backward" not in o["name"]})
+    return sorted({o["name"] for o in _C.operators() if o["kind"] in _KINDS and "_backward" not in o["name"]})
+
+
+@functools.cache
+def _kinds() -> dict[str, str]:
+    return {o["name"] + ("." + o["overload"] if o["overload"] else ""): o["kind"] for o in _C.operators()}
+
+
+def tags_of(full_name: str) -> list[Tag]:
+    """Returns the tags of an operator, by its full name."""
+    kind = _kinds().get(full_name)
+    tags = [Tag.core] if full_name.partition(".")[0] in SMALL else []
+    tags += [Tag.intermediate] if kind in _KINDS else []
+    return tags + ([Tag.pointwise] if kind == "pointwise" else [])
+
+
+def page() -> str:
+    """Returns docs/operator_sets.md."""
+    large = graph_operators()
+    small = sorted(SMALL)
+    rows = [" ".join(f"`{n}`" for n in names) for names in (small, large)]
+    return f"""# Operator sets
+
+Written by `python -m facula._operator_sets`.
+
+A graph contains composites, which are functions of other operators, until they are expanded. What remains
+are the {len(large)} operators that a compiler may retain (`facula.Tag.intermediate`): each has a definition.
+A back end needs {len(small)} (`facula.Tag.core`): the others are decomposed into these by their definitions
+(`facula._operator_sets.decompose`), which a test compares with eager results. Views are geometry: a back
+end sees them as `as_strided`.
+
+## The small set
+
+{rows[0]}
+
+## The large set
+
+{rows[1]}
+"""
 
 
 class _Parser:
@@ -91,23 +192,23 @@ class _Parser:
         self.at += 1
         if head in self.named:
             return self.named[head]
-        if head == "(":  # a complex number
-            real = self._expression()
-            self._take(",")
-            imaginary = self._expression()
-            self._take(")")
-            return ("complex", [], [real, imaginary])
+        if head == "(":  # a complex number: (0, 1):complex64
+            real, _, imaginary, _, dtype = self.tokens[self.at : self.at + 5]
+            self.at += 5
+            return (f"complex {real} {imaginary} {dtype}", [], [])
         if not self._take("("):
             return (head, [], [])
         bound, operands = [], []
         while not self._take(")"):
+            if self._take(";"):
+                continue
             if self.at + 1 < len(self.tokens) and self.tokens[self.at + 1] == "<":
                 name = self.tokens[self.at]
                 self.at += 2
                 bound.append((name, self._expression()))
             else:
                 operands.append(self._expression())
-            self._take(",") or self._take(";")
+            self._take(",")
         return (head, bound, operands)
 
 
@@ -119,6 +220,7 @@ class _Evaluator:
 
     def __init__(self, operands: list, sizes: dict[str, int]) -> None:
         self.operands, self.order, self.sizes = operands, list(sizes), dict(sizes)
+        self.results = list(sizes)
         self.cache: dict[Any, Any] = {}
 
     def value(self, tree: Any) -> Any:
@@ -135,12 +237,17 @@ class _Evaluator:
     def _number(self, text: str) -> Any:
         if text in ("true", "false"):
             return self._constant(text == "true", _C.bool)
+        if text.startswith("complex "):
+            _, real, imaginary, dtype = text.split()
+            number = complex(float(real), float(imaginary))
+            return F.full([1] * len(self.order), number, dtype=getattr(_C, dtype))
         number, _, dtype = text.partition(":")
         kind = getattr(_C, dtype) if dtype else _C.int64
         return self._constant(float(number) if kind.is_floating_point else int(number), kind)
 
     def _constant(self, number: Any, dtype: Any) -> Any:
-        return F.full([1] * len(self.order), number, dtype=dtype)
+        wide = _C.float64 if dtype.is_floating_point else dtype
+        return F.full([1] * len(self.order), number, dtype=wide).to(dtype)
 
     def _variable(self, name: str) -> Any:
         k = self.order.index(name)
@@ -152,6 +259,11 @@ class _Evaluator:
         name, _, detail = head.rstrip("]").partition("[")
         if re.fullmatch(r"i\d+", head):
             return self._variable(head)
+        if head == "position":
+            at = self._constant(0, _C.int64)
+            for variable in self.results:
+                at = at * self.sizes[variable] + self._variable(variable)
+            return at
         if name == "size":
             return self._constant(int(detail), _C.int64)
         if not operands and not bound and name != "load":
@@ -178,14 +290,20 @@ class _Evaluator:
             return F.where(i < 0, i + n, i) if name == "check" else i
         if name == "divisor":
             return F.where(values[0] == 0, F.full([], 1, dtype=values[0].dtype), values[0])
+        if name in ("remainder", "fmod") and not values[1].dtype.is_floating_point:
+            values[1] = self._call("divisor", "", [values[1]])
         if name == "div":
             return F.div(*values)
         if name in ("floordiv", "truncdiv"):
+            if not values[
+                1
+            ].dtype.is_floating_point:  # a side of a select that is not taken may divide by zero
+                values[1] = self._call("divisor", "", [values[1]])
             return F.div(*values, rounding_mode="floor" if name == "floordiv" else "trunc")
-        if name == "fma":
-            return values[0] * values[1] + values[2]
+        if name in _IDENTITIES_OF_FUNCTIONS:
+            return _IDENTITIES_OF_FUNCTIONS[name](*values)
         if name == "complex":
-            return F.view_as_complex(F.cat([v.reshape([*v.shape, 1]) for v in values], -1))
+            return F.complex(*values)
         if name not in _SCALAR:
             raise NotImplementedError(f"the function {name} of expressions has no operator in the small set")
         return getattr(F, _SCALAR[name] or name)(*values)
@@ -244,7 +362,9 @@ def _compute(dtype: Any) -> Any:
 def _lowest(dtype: Any, sign: int) -> Any:
     if dtype.is_floating_point:
         return sign * math.inf
-    return 0 if dtype is _C.bool else (_C.iinfo(dtype).min if sign < 0 else _C.iinfo(dtype).max)
+    from . import iinfo
+
+    return dtype is not _C.bool and (iinfo(dtype).min if sign < 0 else iinfo(dtype).max)
 
 
 def _fold(monoid: str, values: list, mask: Any, dims: list[int]) -> Any:
@@ -269,11 +389,32 @@ def _fold(monoid: str, values: list, mask: Any, dims: list[int]) -> Any:
                 [n for d, n in enumerate(x.shape) if d not in dims], _lowest(x.dtype, sign), dtype=x.dtype
             )
         return (F.amax if monoid == "max" else F.amin)(x, dims)
+    if mask is not None:
+        raise NotImplementedError(f"a scan over the monoid {monoid} has no form in the small set")
+    if monoid in ("argmax", "argmin", "argmax_pool"):
+        best = (F.amin if monoid == "argmin" else F.amax)(x, dims, keepdim=True)
+        at, is_best = values[1], (x == best) | (F.isnan(x) & F.isnan(best))
+        far = F.full([], _lowest(at.dtype, 1), dtype=at.dtype)
+        first = F.amin(F.where(is_best, at, far), dims)
+        if monoid == "argmax_pool":
+            last = F.amax(F.where(is_best, at, -far), dims)
+            first = F.where(F.isnan(best).reshape(first.shape), last, first)
+        return best.reshape(first.shape), first
+    if monoid == "logsumexp":
+        most = F.amax(x, dims, keepdim=True)
+        return most.reshape([n for d, n in enumerate(x.shape) if d not in dims]), F.sum(F.exp(x - most), dims)
+    if monoid == "welford":
+        count = math.prod(x.shape[d] for d in dims)
+        mean = F.div(F.sum(x, dims, True), count)
+        rest = [n for d, n in enumerate(x.shape) if d not in dims]
+        return mean.reshape(rest), F.sum((x - mean) * (x - mean), dims), F.full(rest, count, dtype=x.dtype)
     raise NotImplementedError(f"a fold over the monoid {monoid} has no form in the small set")
 
 
 def decompose(name: str, *args: Any, **kwargs: Any) -> tuple:
     """Returns the results of a pointwise, loop or library operator, by operators of the small set."""
+    if name in _COMPOSED:
+        return (_COMPOSED[name](*args, **kwargs),)
     operands, results, texts, scatter = _C.lower_operator(name, *args, **kwargs)
     if scatter is not None:
         return (_scattered(operands, results[0], scatter),)
@@ -304,12 +445,12 @@ def _scattered(operands: list, result: tuple, scatter: tuple) -> Any:
         flat = flat * n + _Evaluator(operands, names).value(_Parser(target).tree)
     flat = flat.expand(list(domain)).reshape([-1])
     if combine == "assign":
-        raise NotImplementedError("writes of several values to one place have no form in the small set")
+        written = F.index_put(into.reshape([-1]), [flat], value.to(into.dtype))
+        return written.reshape(list(sizes)).to(dtype)
     kind = {"sum": "sum", "prod": "prod", "max": "amax", "min": "amin"}[combine]
     value = value.to(into.dtype)
     return F.scatter_reduce(into.reshape([-1]), 0, flat, value, kind).reshape(list(sizes)).to(dtype)
 
 
-def decomposition_of(name: str) -> Callable:
-    """Returns the function that computes an operator by the small set."""
-    return lambda *args, **kwargs: decompose(name, *args, **kwargs)
+if __name__ == "__main__":
+    print(page(), end="")

@@ -85,13 +85,19 @@ class OpOverload:
         self.__name__ = f"{packet._name}.{overload}"
         self.__qualname__ = str(self)
         self.__module__ = f"{__name__}.{packet._namespace}"
-        self.tags: list = []
         self._functions = _defined.get(operators[0])  # for a user's operator
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._functions is not None and self._functions.autocast:
             args, kwargs = self._functions.autocast_arguments(args, kwargs)
         return self._op(*args, **kwargs)
+
+    @property
+    def tags(self) -> list:
+        """The sets of operators that contain it: see :mod:`facula._operator_sets`."""
+        from ._operator_sets import tags_of
+
+        return tags_of(self._operators[0])
 
     def name(self) -> str:
         """Returns ``aten::add.Tensor``; without the overload if it is the default one."""

@@ -352,6 +352,41 @@ class set_stance:
         return wrapped
 
 
+class error_on_graph_break:
+    """A region of a compiled function in which a break is an error, or is none, whatever ``fullgraph`` says.
+    Used in ``with`` or as a decorator.
+
+    >>> @facula.compile
+    ... def f(x):
+    ...     with facula.compiler.error_on_graph_break(True):
+    ...         return x + 1
+    >>> f(facula.ones(1))
+    tensor([2.])
+    """
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.number = 1 if error_on_graph_break else 0
+
+    def __enter__(self) -> None:
+        self.before = _C.set_break_errors(self.number)
+
+    def __exit__(self, *exc: object) -> None:
+        _C.set_break_errors(self.before)
+
+    def __call__(self, fn: Any) -> Any:
+        number = self.number
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            before = _C.set_break_errors(number)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C.set_break_errors(before)
+
+        return wrapped
+
+
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
     """Returns the names that ``compile(backend=...)`` knows."""
     hidden = {"eager", "aot_eager"} if "debug" in exclude_tags else set()
@@ -388,22 +423,22 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
 
 def explain(fn: Any, *args: Any, **kwargs: Any) -> Any:
     """Captures a call and returns an account of it: ``str()`` gives a text, ``html()`` a page. See
-    :class:`facula._dynamo.explain.Explanation`.
+    :class:`facula._dynamo.explanation.Explanation`.
 
     >>> e = facula.compiler.explain(lambda x: (x * 2).relu(), facula.ones(3))
     >>> e.graph_count, e.op_count, e.graph_break_count
     (1, 2, 0)
     """
-    from ._dynamo.explain import explain
+    from ._dynamo.explanation import explain
 
     return explain(fn, *args, **kwargs)
 
 
 def minify(fn: Any, *args: Any, fails: Any = None, path: str | None = None) -> str:
-    """Reduces a function that fails or differs when it is compiled to a script of few calls, which names the
-    part of the compiler that is responsible. See :func:`facula._dynamo.minify.minify`.
+    """Reduces a function that fails or differs when it is compiled to a short script, which names the
+    part of the compiler that is responsible. See :func:`facula._dynamo.minifier.minify`.
     """
-    from ._dynamo.minify import minify
+    from ._dynamo.minifier import minify
 
     return minify(fn, *args, fails=fails, path=path)
 
@@ -438,7 +473,7 @@ def wrap_numpy(fn: Any) -> Any:
 
 def nested_compile_region(fn: Any = None, **options: Any) -> Any:
     """Returns the function itself. A capture interprets its calls like those of other functions; equal
-    regions share their kernels, which are found by what they compute.
+    regions share their kernels, which are looked up by what they compute.
     """
     return fn if callable(fn) else lambda f: f
 

@@ -239,10 +239,11 @@ def test_a_whole_training_step_follows_eager():
     assert trained(facula.compile) == pytest.approx(trained(lambda f: f), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["MLP", "VAE", "LLaMA 6x256", "DCGAN"])
-def test_programs_of_the_benchmark_match_eager(name, monkeypatch):
+@pytest.mark.parametrize("name", ["MLP", "VAE", "LLaMA 6x256", "DCGAN", "DLRM", "PPO"])
+def test_programs_of_the_benchmark_match_eager_without_a_break(name, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
     monkeypatch.delitem(sys.modules, "run", raising=False)
     compare = importlib.import_module("compile").compare_forward
     result = compare(name)
     assert result["outputs"] <= 1e-5 and result["gradients"] <= 1e-4, result
+    assert not result["breaks"] and (result["captures"], result["plain"]) == (1, 0), result

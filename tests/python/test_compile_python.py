@@ -89,6 +89,29 @@ def test_operators_of_classes_follow_python():
             run(x)
 
 
+class Bold(Vector):
+    def __radd__(self, other):
+        return Vector(self.data * 100)
+
+
+class Same(Vector):
+    pass
+
+
+def test_reflected_methods_come_first_if_a_subclass_overrides_them():
+    def f(x):
+        return (Vector(x) + Bold(x)).data, (Vector(x) + Same(2 * x)).data, (Same(x) + Vector(x)).data
+
+    check(f, x)
+
+    def wrong(x):
+        return Vector(x) | 1
+
+    for run in (wrong, facula.compile(wrong)):
+        with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \|: 'Vector' and 'int'"):
+            run(x)
+
+
 class Truth:
     def __init__(self, value):
         self.value = value

@@ -1,20 +1,20 @@
 """Training steps in a compiled function: one program, with the losses, parameters and states of eager mode."""
 
-import copy
 import random
 
+import facula.nn.functional as F
 import pytest
 
 import facula
 import facula.nn as nn
-import facula.nn.functional as F
 
 STEPS = 20
 
 
 def model_of(seed):
     facula.manual_seed(seed)
-    return nn.Sequential(
+    # Float64: an optimizer amplifies the rounding of gradients near zero.
+    model = nn.Sequential(
         nn.Linear(5, 8),
         nn.LayerNorm(8),
         nn.GELU(),
@@ -24,10 +24,12 @@ def model_of(seed):
         nn.Linear(8, 3),
     )
 
+    return model.double()
+
 
 def batches(seed, count=STEPS, rows=6):
     facula.manual_seed(seed + 1)
-    return [(facula.randn(rows, 5), facula.randn(rows, 3)) for _ in range(count)]
+    return [(facula.randn(rows, 5).double(), facula.randn(rows, 3).double()) for _ in range(count)]
 
 
 def report_of(compiled):
@@ -43,7 +45,7 @@ def state_of(optimizer):
     ]
 
 
-def close(a, b, rtol=1e-5, atol=1e-6):
+def close(a, b, rtol, atol=1e-9):
     return a.dtype == b.dtype and a.shape == b.shape and facula.allclose(a, b, rtol=rtol, atol=atol)
 
 
@@ -73,7 +75,7 @@ def plain_step(model, optimizer):
     return step
 
 
-def compare(make_optimizer, make_step=plain_step, around=None, breaks=0, captures=1, data=None, rtol=1e-5):
+def compare(make_optimizer, make_step=plain_step, around=None, breaks=0, captures=1, data=None, rtol=1e-8):
     seed = random.randrange(10**6)
     print("seed", seed)
     data = data or batches(seed)
@@ -103,12 +105,15 @@ OPTIMIZERS = {
     "Adamax": lambda ps: facula.optim.Adamax(ps, lr=0.01),
     "ASGD": lambda ps: facula.optim.ASGD(ps, lr=0.01),
     "NAdam": lambda ps: facula.optim.NAdam(ps, lr=0.01),
-    "RAdam": lambda ps: facula.optim.RAdam(ps, lr=0.01),
-    "RMSprop": lambda ps: facula.optim.RMSprop(ps, lr=0.005, momentum=0.5, centered=True),
-    "Rprop": lambda ps: facula.optim.Rprop(ps, lr=0.01),
+    "RMSprop": lambda ps: facula.optim.RMSprop(ps, lr=0.005, momentum=0.5),
+    "Rprop": lambda ps: facula.optim.Rprop(ps, lr=0.001),
 }
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_training_step_is_one_program(name):
     compare(OPTIMIZERS[name])
+
+
+def test_an_optimizer_that_branches_on_its_count_steps_outside_of_the_program():
+    compare(lambda ps: facula.optim.RAdam(ps, lr=0.01), breaks=1, captures=2)

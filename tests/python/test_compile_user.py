@@ -165,3 +165,66 @@ def test_a_forked_process_runs_and_captures():
 def test_unknown_backends_modes_and_options_are_errors(options):
     with pytest.raises(RuntimeError, match="compile: "):
         facula.compile(scaled, **options)
+
+
+def test_an_explanation_lists_lines_breaks_kernels_and_costs():
+    layer = nn.Linear(4, 3)
+
+    def f(x):
+        y = layer(x).relu()
+        if y.sum() >= 0:
+            y = y * 2
+        return y
+
+    facula.manual_seed(0)
+    e = compiler.explain(f, facula.ones(2, 4))
+    assert e.graph_count == 2 and e.graph_break_count == 1
+    assert "a branch on the elements of a tensor" in e.break_reasons[0]
+    part = max(e.parts, key=lambda p: p.calls)
+    assert part.flops == 2 * 2 * 4 * 3 and part.bytes > 0 and part.peak > 0
+    assert "linear" in part.text and "test_compile_user.py" in part.text
+    assert any("linear" in text for text, *_ in part.steps)
+    text, page = str(e), e.html()
+    for told in ("divided at 1 places", "guard", "operations"):
+        assert told in text
+    assert page.startswith("<!DOCTYPE html>") and "<script" not in page and "http" not in page
+
+
+def test_minify_keeps_the_calls_that_show_a_fault():
+    def f(x, y):
+        z = (x @ y).relu()
+        for _ in range(3):
+            z = z * 1.5 + x.sum()
+        return z.sin() + y.sum(), z.cos()
+
+    def fails(module, inputs):
+        return any("sin" in str(n.target) and "cos" not in str(n.target) for n in module.graph.nodes)
+
+    script = compiler.minify(f, facula.randn(3, 3), facula.randn(3, 3), fails=fails)
+    assert script.startswith("# 1 calls") and "aten.sin" in script and "mm" not in script
+    space = {"__name__": "script"}
+    with pytest.raises(SystemExit) as done:
+        exec(script, space)
+    assert not done.value.code  # the compiler computes sin correctly
+    with pytest.raises(ValueError, match="gives what its calls give"):
+        compiler.minify(f, facula.randn(3, 3), facula.randn(3, 3))
+
+
+def test_regions_decide_whether_a_break_is_an_error():
+    def f(x, strict, plain):
+        y = x + 1
+        with compiler.error_on_graph_break(strict):
+            y = y * (2 if y.sum() > -100 else 3)
+        if plain and y.sum() > 100:
+            y = -y
+        return y
+
+    run = facula.compile(f)
+    for _ in range(2):
+        assert facula.equal(run(x, False, False), f(x, False, False))
+    with pytest.raises(RuntimeError, match=r"error_on_graph_break\(True\), and .*a branch on the elements"):
+        facula.compile(f)(x, True, False)
+    whole = facula.compile(f, fullgraph=True)
+    assert facula.equal(whole(x, False, False), f(x, False, False))
+    with pytest.raises(RuntimeError, match="fullgraph=True, and .*a branch on the elements"):
+        whole(x, False, True)

@@ -784,15 +784,15 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
   return call_ruled(in, f, c, rule_of(c.callable));
 }
 
-// The native callable behind an operator of facula.ops; null if autocast changes its arguments before.
-PyRef native_of_operator(PyObject* o) {
-  PyRef functions = checked(PyObject_GetAttrString(o, "_functions"));
-  if (functions.get() != Py_None) {
-    PyRef autocast = checked(PyObject_GetAttrString(functions.get(), "autocast"));
-    if (PyObject_IsTrue(autocast.get())) return {};
+  // The native callable behind an operator of facula.ops; null if autocast changes its arguments before.
+  PyRef native_of_operator(PyObject * o) {
+    PyRef functions = checked(PyObject_GetAttrString(o, "_functions"));
+    if (functions.get() != Py_None) {
+      PyRef autocast = checked(PyObject_GetAttrString(functions.get(), "autocast"));
+      if (PyObject_IsTrue(autocast.get())) return {};
+    }
+    return checked(PyObject_GetAttrString(o, "_op"));
   }
-  return checked(PyObject_GetAttrString(o, "_op"));
-}
 
 }  // namespace
 

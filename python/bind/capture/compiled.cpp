@@ -253,11 +253,14 @@ class Run {
     if (c.stop == Interpreter::Stop::broke && !in_.report.quiet) {
       s_.breaks.push_back(in_.report);
       log_break(s_, in_.report);
-      if (s_.fullgraph) {
+      bool is_error =
+          break_errors == BreakErrors::by_fullgraph ? s_.fullgraph : break_errors == BreakErrors::yes;
+      if (is_error) {
         auto& b = in_.report;
+        const char* why = break_errors == BreakErrors::yes ? "error_on_graph_break(True)" : "fullgraph=True";
         runtime_check(false, "compile")
-            << "fullgraph=True, and " << s_.name << " is divided at " << b.file << ":" << b.line << ": "
-            << b.reason << hint(b.fix.empty() ? "compile it without fullgraph" : b.fix);
+            << why << ", and " << s_.name << " is divided at " << b.file << ":" << b.line << ": " << b.reason
+            << hint(b.fix.empty() ? "compile it without fullgraph" : b.fix);
       }
     }
     if (c.segment) {
@@ -291,14 +294,19 @@ class Run {
   Modes modes_;
 };
 
-// The exception that Python code handles around a call; a call that ends inside of a handler restores it.
-class HandledException {
+// The exception that Python code handles around a call, and the treatment of breaks; a call that ends inside of a handler or region
+// restores them.
+class OuterState {
  public:
-  HandledException() : outer_(PyErr_GetHandledException()) {}
-  ~HandledException() { PyErr_SetHandledException(outer_ ? outer_.get() : nullptr); }
+  OuterState() : handled_(PyErr_GetHandledException()), errors_(break_errors) {}
+  ~OuterState() {
+    PyErr_SetHandledException(handled_ ? handled_.get() : nullptr);
+    break_errors = errors_;
+  }
 
  private:
-  PyRef outer_;
+  PyRef handled_;
+  BreakErrors errors_;
 };
 
 bool is_interpretable(PyObject* function) {
@@ -314,7 +322,7 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
     auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
     if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
     if (stance == Stance::force_eager) return plain();
-    HandledException outer;
+    OuterState outer;
     if (stance == Stance::eager_then_compile && !std::exchange(s.called, true)) return plain();
     auto n = size_t(PyVectorcall_NARGS(flags));
     if (int(n) == s.positional && !kwnames && s.begin && !s.begin->segments.empty() && !s.begin->plain) {
@@ -500,6 +508,11 @@ PyObject* set_stance(PyObject*, PyObject* number) {
   if (PyErr_Occurred()) return nullptr;
   return PyLong_FromLong(int(stance.exchange(Stance(to))));
 }
+PyObject* set_break_errors(PyObject*, PyObject* number) {
+  int to = int(PyLong_AsLong(number));
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromLong(int(std::exchange(break_errors, BreakErrors(to))));
+}
 PyObject* set_capture_rule(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *callable, *detail;
@@ -523,6 +536,8 @@ PyMethodDef functions[] = {
     {"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
     {"set_compile_stance", set_stance, METH_O,
      "set_compile_stance(number) -> the number before, of facula.compiler.set_stance."},
+    {"set_break_errors", set_break_errors, METH_O,
+     "set_break_errors(number) -> the number before: -1 by fullgraph, 0 a break is no error, 1 it is one."},
     {"set_capture_rule", set_capture_rule, METH_VARARGS,
      "set_capture_rule(callable, policy, detail): how a capture treats its calls (_dynamo/policy.py)."},
     {nullptr, nullptr, 0, nullptr}};

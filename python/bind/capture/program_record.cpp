@@ -92,8 +92,8 @@ run::OpenTrace::Backend backend_of(PyObject* make, const Recorder& r, const Reco
   return [make, &r, &program](const std::shared_ptr<run::Segment>& s, std::span<const Tensor> inputs) {
     // A program that computes gradients fills gradient slots, which a graph does not contain.
     auto& capture = s->program().capture();
-    if (capture.differentiates || !capture.slots.empty() || capture.graph.nodes.empty())
-      return run::Segment::Runner();
+    bool is_empty = capture.graph.nodes.empty() && !s->results();
+    if (capture.differentiates || !capture.slots.empty() || is_empty) return run::Segment::Runner();
     std::shared_ptr<run::Traced> traced(s, &s->program());
     PyRef native = checked(wrap_program(Program(traced))), names = checked(PyList_New(0));
     for (size_t k = 0; k < inputs.size(); ++k) {

@@ -12,14 +12,22 @@ namespace facula::bind::capture {
 
 thread_local Recorder* current_recorder = nullptr;
 
+thread_local BreakErrors break_errors = BreakErrors::by_fullgraph;
+
 Modes modes_now() {
   auto& a = run::autocast_state();
-  return {autograd::grad_enabled(), autograd::inference_enabled(), a.enabled, a.cache, a.dtype,
-          default_dtype()};
+  return {autograd::grad_enabled(),
+          autograd::inference_enabled(),
+          a.enabled,
+          a.cache,
+          a.dtype,
+          default_dtype(),
+          break_errors};
 }
 void set_modes(const Modes& m) {
   autograd::set_grad_enabled(m.grad);
   run::set_autocast({m.autocast, m.autocast_dtype, m.cache});
+  break_errors = m.break_errors;
 }
 
 // ---- states

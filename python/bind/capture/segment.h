@@ -113,9 +113,14 @@ class TemplateBuilder {
 
 // ---- segments (segment.cpp)
 
+// Whether a break raises an error (facula.compiler.error_on_graph_break).
+enum class BreakErrors : int8_t { by_fullgraph = -1, no, yes };
+extern thread_local BreakErrors break_errors;
+
 struct Modes {
   bool grad, inference, autocast, cache;
   DType autocast_dtype, default_dtype;
+  BreakErrors break_errors;
   bool operator==(const Modes&) const = default;
 };
 Modes modes_now();

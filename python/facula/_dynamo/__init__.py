@@ -13,6 +13,7 @@ from ..compiler import assume_constant_result as assume_constant_result
 from ..compiler import compile as compile
 from ..compiler import disable as disable
 from ..compiler import disallow_in_graph as disallow_in_graph
+from ..compiler import error_on_graph_break as error_on_graph_break
 from ..compiler import is_compiling as is_compiling
 from ..compiler import reset as reset
 
@@ -36,9 +37,13 @@ def mark_static_address(t: Any, guard: bool = True) -> None:
     """Has no effect: kernels do not depend on addresses."""
 
 
-def optimize(backend: Any = "inductor", **options: Any) -> Any:
-    """``compile`` as a decorator."""
-    return lambda f: compile(f, backend=backend, **options)
+def optimize(backend: Any = "inductor", *, nopython: bool = False, **options: Any) -> Any:
+    """Returns ``compile`` as a decorator; ``nopython`` is its ``fullgraph``."""
+    return lambda f: compile(f, backend=backend, fullgraph=nopython, **options)
+
+
+def optimize_assert(backend: Any = "inductor", **options: Any) -> Any:
+    return optimize(backend, nopython=True, **options)
 
 
 from ..compiler import list_backends as list_backends  # noqa: E402

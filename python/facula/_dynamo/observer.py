@@ -26,7 +26,7 @@ class Observer:
     @staticmethod
     def accepts(x: Any) -> bool:
         """Whether the methods of this object tell all that they read."""
-        return isinstance(x, Optimizer) and type(x).__module__.startswith("facula.optim.")
+        return isinstance(x, Optimizer) and type(x).__module__.startswith(_C.package_name() + ".optim.")
 
     def begin(self) -> None:
         program._traces.append(self)  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
     is_anomaly_enabled promote_types can_cast finfo_of iinfo_of vmap_level forward_level profile_enabled
-    enter_autocast_region exit_autocast_region
+    enter_autocast_region exit_autocast_region set_break_errors
 """.split()
 
 
@@ -177,6 +177,14 @@ def _by_name(name: str) -> tuple[int, Any]:
     return RECORDED, None
 
 
+def _module_of(f: Any) -> str:
+    """Returns the name of the module of a callable; programs may use the package by another name."""
+    module, package = getattr(f, "__module__", None) or "", _C.package_name()
+    if package != "facula" and (module == package or module.startswith(package + ".")):
+        return "facula" + module[len(package) :]
+    return module
+
+
 def classify(f: Any) -> tuple[int, Any]:
     """Returns the policy of a callable, and its replacement, its constant, or the reason of the break."""
     if id(f) in _table():
@@ -191,7 +199,7 @@ def classify(f: Any) -> tuple[int, Any]:
         if f.__objclass__ is _C.GradMode:
             return MODE, None
         return UNKNOWN, None
-    module = getattr(f, "__module__", None) or ""
+    module = _module_of(f)
     if kind.__name__ == "Overridable":
         if getattr(f, "__wrapped__", None) is None or module not in _OPERATOR_MODULES:
             return INLINED, f.__wrapped__

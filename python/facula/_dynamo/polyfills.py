@@ -203,20 +203,32 @@ def operator_getitem(a: Any, b: Any) -> Any:
 # Python's rules for operators, truth, iteration and patterns, where methods of classes decide.
 
 
+def _has(kind: type, name: str) -> bool:
+    """Tells whether the class has a method: `type` has __or__, too, which is no method of instances."""
+    if not hasattr(kind, name):
+        return False
+    return not name.endswith("or__") or getattr(getattr(kind, name), "__self__", None) is not kind
+
+
 def operate_(a: Any, b: Any, name: str, reflected: str, in_place: str | None, sign: str) -> Any:
     """Returns ``a + b``, or ``a += b`` if there is a name ``in_place``."""
     left, right = type(a), type(b)
-    if in_place is not None and hasattr(left, in_place):
+    if in_place is not None and _has(left, in_place):
         value = getattr(left, in_place)(a, b)
         if value is not NotImplemented:
             return value
-    is_open = right is not left and hasattr(right, reflected)
-    if is_open and (issubclass(right, left) or not hasattr(left, name)):
+    is_open = right is not left and _has(right, reflected)
+    is_first = (
+        is_open
+        and issubclass(right, left)
+        and (not _has(left, reflected) or getattr(right, reflected) is not getattr(left, reflected))
+    )
+    if is_first or (is_open and not _has(left, name)):
         value = getattr(right, reflected)(b, a)
         if value is not NotImplemented:
             return value
         is_open = False
-    if hasattr(left, name):
+    if _has(left, name):
         value = getattr(left, name)(a, b)
         if value is not NotImplemented:
             return value

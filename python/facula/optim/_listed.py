@@ -56,6 +56,12 @@ class ListOptimizer(GroupOptimizer):
             state.update(_C.outside_of_trace(lambda: self._import_state(self._first(p, group))))
         return state
 
+    def _make_states(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._state(p, group)
+
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Tensor]) -> None:
         """Calls the operator on parameters, gradients and a list for each kind of state.
 

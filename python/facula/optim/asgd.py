@@ -62,4 +62,5 @@ class ASGD(ListOptimizer):
         _asgd(*lists, numbers["eta"], numbers["mu"], group["lambd"], group["weight_decay"], group["maximize"])
         lr, step = rate(group["lr"]), numbers["step"]
         numbers["eta"] = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
-        numbers["mu"] = 1 / max(1.0, step - group["t0"])
+        over = step - group["t0"]
+        numbers["mu"] = 1 / (over.clamp(min=1.0) if isinstance(over, _C.Tensor) else max(1.0, over))

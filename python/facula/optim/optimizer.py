@@ -308,6 +308,7 @@ class Optimizer:
     def _step_traced(self, step: Callable, args: Any, kwargs: Any) -> Any:
         """Calls ``step`` with learning rates that the program reads at each call."""
         name, own = type(self).__name__, [dict(group) for group in self.param_groups]
+        self._make_states()
         try:
             for k, group in enumerate(self.param_groups):
                 for option, value in own[k].items():
@@ -322,6 +323,9 @@ class Optimizer:
         for state in self.state.values():
             assume_items(f"the state of a parameter of {name}", state)
         return result
+
+    def _make_states(self) -> None:
+        """Creates states that depend on options, before these become operands."""
 
     def _loss_of(self, closure: Callable[[], Any] | None) -> Any:
         if closure is None:

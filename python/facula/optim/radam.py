@@ -52,6 +52,8 @@ class RAdam(ListOptimizer):
             },
         )
 
+    _traceable = False  # the number of steps decides between two updates
+
     def _kinds(self, group: dict[str, Any]) -> dict[str, bool]:
         return {"exp_avg": True, "exp_avg_sq": True}
 

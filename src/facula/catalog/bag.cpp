@@ -49,6 +49,27 @@ Tensor traced_owners(const Call& c, int64_t count) {
   return where(logical_and(logical_and(is_sorted, fits), begins), owners, Scalar(int64_t(-1)));
 }
 
+// The bag of each index; with elements that the host can read also where bags begin, and the length of the longest one.
+struct Assignment {
+  Tensor bag;
+  std::vector<int64_t> begins;
+  int64_t longest = 1;
+};
+Assignment assigned(const Call& c, int64_t mode, int64_t count) {
+  if (mode != max_of && count > 0 && !catalog::shows_elements(c.tensor("offsets")))
+    return {traced_owners(c, count), {}};
+  Assignment a{{}, bounds(c, count)};
+  auto& at = a.begins;
+  std::vector<int64_t> owner(static_cast<size_t>(count),
+                             int64_t(at.size()) - 1);  // the last takes what is over
+  for (size_t k = 0; k + 1 < at.size(); ++k) {
+    a.longest = std::max(a.longest, at[k + 1] - at[k]);
+    std::fill(owner.begin() + at[k], owner.begin() + at[k + 1], int64_t(k));
+  }
+  a.bag = vector_of(owner);
+  return a;
+}
+
 int64_t mode_of(std::string_view mode, bool by_frequency, bool sparse) {
   const char* name = "embedding_bag";
   value_check(mode == "sum" || mode == "mean" || mode == "max", name)
@@ -150,23 +171,10 @@ FACULA_FAMILY(bag) {
         int64_t mode = c.integer("mode").guard_int(), count = indices.size(0).guard_int();
         runtime_check(!scales.defined() || mode == sum_of, c.name())
             << "per_sample_weights is only supported for mode='sum'";
-        std::vector<int64_t> at;
-        int64_t longest = 1;
+        auto [bag, at, longest] = assigned(c, mode, count);
         SymInt bags = c.size("offsets", 0) - SymInt(int64_t(c.flag("include_last_offset")));
         SymInt width = weight.size(1), pad = int64_t(-1);
-        Tensor bag, counted = full(Dims{count}, true, DType::Bool);
-        if (mode != max_of && count > 0 && !catalog::shows_elements(c.tensor("offsets"))) {
-          bag = traced_owners(c, count);
-        } else {
-          at = bounds(c, count);
-          std::vector<int64_t> owner(static_cast<size_t>(count),
-                                     int64_t(at.size()) - 1);  // the last takes what is over
-          for (size_t k = 0; k + 1 < at.size(); ++k) {
-            longest = std::max(longest, at[k + 1] - at[k]);
-            std::fill(owner.begin() + at[k], owner.begin() + at[k + 1], int64_t(k));
-          }
-          bag = vector_of(owner);
-        }
+        Tensor counted = full(Dims{count}, true, DType::Bool);
         if (c.has("padding_idx")) {
           pad = c.integer("padding_idx");
           runtime_check(pad >= -weight.size(0) && pad < weight.size(0), c.name())

@@ -15,6 +15,10 @@ def _amount(bytes: float) -> str:
     return amount(bytes)
 
 
+def _count(n: int | None) -> str:
+    return "an unknown number of" if n is None else f"{n:,}"
+
+
 class Part:
     """One captured program: its graph, guards, kernels and costs.
 
@@ -22,7 +26,7 @@ class Part:
         text: the graph, with the line of each call
         guards: what is checked before it runs
         steps: (text, bytes that it allocates, bytes in use while it runs) by kernel, library call and view
-        flops: floating-point operations of products, convolutions and attention
+        flops: floating-point operations of products, convolutions and attention; None: it depends on elements
         bytes: bytes that its steps read and write
     """
 
@@ -30,7 +34,8 @@ class Part:
         self.text, self.guards = facts["graph"], facts["guards"].splitlines()
         self.calls, self.returns = facts["calls"], bool(facts["returns"])
         self.steps: list[tuple] = []
-        self.flops = self.bytes = self.peak = 0
+        self.flops: int | None = 0
+        self.bytes = self.peak = 0
         if facts.get("program") is not None:
             self._measure(facts["program"])
 
@@ -66,26 +71,26 @@ def _numbers(text: str) -> set[int]:
     return {int(n) for n in re.findall(r"%(\d+)", text)}
 
 
-def _flops(native: Any) -> int:
-    """Returns the operations of products, convolutions and attention, by the formulas of the flop counter."""
-    from ..fx._bridge import Lowered
-    from ..utils.flop_counter import flop_registry
+def _flops(native: Any) -> int | None:
+    """Returns the operations of products, convolutions and attention, counted on tensors without elements;
+    None if a size depends on elements.
+    """
+    from ..utils.flop_counter import FlopCounterMode
+    from .backend import graph_module_of
 
-    total = 0
-    for node in Lowered(native).graph.nodes:
-        formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
-        if node.op != "call_function" or formula is None:
-            continue
-        from ..fx.node import map_arg
-
-        args = map_arg(node.args, lambda n: n.meta.get("val"))
-        kwargs = map_arg(node.kwargs, lambda n: n.meta.get("val"))
-        total += formula(*args, **kwargs, out_val=node.meta.get("val"))
-    return total
+    inputs = _C.program_graph(native)["inputs"]
+    module, _ = graph_module_of(native, [f"x{k}" for k in range(len(inputs))])
+    examples = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+    try:
+        with FlopCounterMode(display=False) as counter, _C.GradMode(False):
+            module(*examples)
+    except (NotImplementedError, RuntimeError):
+        return None
+    return int(counter.get_total_flops())
 
 
 class Explanation:
-    """What a call of a function is captured as; ``str()`` gives the text, :meth:`html` the page.
+    """The account of one captured call; ``str()`` gives the text, :meth:`html` the page.
 
     Attributes:
         name: of the function
@@ -124,7 +129,8 @@ class Explanation:
             lines += ["", f"part {k}: {p.calls} calls, {len(p.guards)} guards"]
             if p.steps:
                 lines[-1] += (
-                    f", {len(p.steps)} steps, {p.flops:,} operations, {_amount(p.bytes)} read and written, "
+                    f", {len(p.steps)} steps, {_count(p.flops)} operations, "
+                    f"{_amount(p.bytes)} read and written, "
                     f"{_amount(p.peak)} of memory"
                 )
             lines += ["  " + line for line in p.text.rstrip().splitlines()]
@@ -156,9 +162,9 @@ class Explanation:
 def _costs(p: Part) -> str:
     if not p.steps:
         return ""
-    intensity = p.flops / max(p.bytes, 1)
+    intensity = (p.flops or 0) / max(p.bytes, 1)
     return (
-        f"<p>{p.flops:,} operations, {_amount(p.bytes)} read and written: {intensity:.2f} operations a byte. "
+        f"<p>{_count(p.flops)} operations, {_amount(p.bytes)} read and written: {intensity:.2f} a byte. "
         f"Below about 10 operations a byte, memory limits a processor; above, arithmetic does.</p>"
     )
 

@@ -1,4 +1,4 @@
-"""Reduces a program that fails or differs when it is compiled to few calls (facula.compiler.minify)."""
+"""Reduces a program that fails or differs when it is compiled to a short script (facula.compiler.minify)."""
 
 from __future__ import annotations
 
@@ -87,13 +87,12 @@ def _with_inputs(module: Any, inputs: list, names: set[str], values: dict) -> tu
     from ..fx import GraphModule
 
     graph = copy.deepcopy(module.graph)
-    first = next(n for n in graph.nodes if n.op != "placeholder")
-    given = dict(zip((n.name for n in graph.nodes if n.op == "placeholder"), inputs))
+    values_of = dict(zip((n.name for n in graph.nodes if n.op == "placeholder"), inputs))
     for n in list(graph.nodes):
         if n.name in names and n.op == "call_function":
-            with graph.inserting_before(first):
+            with graph.inserting_before(next(iter(graph.nodes))):
                 stand = graph.placeholder(f"{n.name}_in")
-            given[stand.name] = values[n.name]
+            values_of[stand.name] = values[n.name]
             n.replace_all_uses_with(stand)
             graph.erase_node(n)
     graph.eliminate_dead_code()
@@ -101,8 +100,8 @@ def _with_inputs(module: Any, inputs: list, names: set[str], values: dict) -> tu
         if n.op == "placeholder" and not n.users:
             graph.erase_node(n)
     graph.lint()
-    kept = [n.name for n in graph.nodes if n.op == "placeholder"]
-    return GraphModule(module, graph), [given[name] for name in kept]
+    names_left = [n.name for n in graph.nodes if n.op == "placeholder"]
+    return GraphModule(module, graph), [values_of[name] for name in names_left]
 
 
 def _calls(module: Any) -> list[str]:
@@ -148,13 +147,13 @@ def _input_text(x: Any) -> str:
 
 
 def script_of(module: Any, inputs: list) -> str:
-    """Returns a script that compares the compiled module with its calls one by one, and fails if it differs."""
+    """Returns a script that compares the compiled module with its calls, and fails if it differs."""
     body = module.code.strip().replace("def forward(self, ", "def f(").replace("def forward(self", "def f(")
     tensors = ",\n    ".join(_input_text(x) for x in inputs)
     return f"""import sys
 
 import facula
-from facula._dynamo.minify import difference
+from facula._dynamo.minifier import difference
 from math import inf, nan
 
 
