@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 #include "facula/tensor/block.h"
 #include "facula/tensor/in_order.h"
@@ -144,25 +145,32 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
   if (f == MemoryFormat::contiguous && elements_in_order(n, s) >= 0) [[likely]]
     return true;
   int rank = dim();
-  SymInt expected = int64_t(1);
+  // The stride that a dimension has to have, where sizes of 0 count as 1, and as they are, which is the same unless the
+  // tensor is empty.
+  SymInt expected = int64_t(1), product = int64_t(1);
+  sym::OneSided compared;
+  auto equal = [&](SymInt a, SymInt b) {
+    bool symbolic = a.is_symbolic() || b.is_symbolic();
+    bool later = symbolic && (sym::is_run_time(a) || sym::is_run_time(b));
+    return later ? SymInt::surely_equal(a, b) : compared.equal(a, b);
+  };
   auto fits = [&](size_t d) __attribute__((always_inline)) {
-    if (sym::must_equal(n[d], int64_t(1))) return true;
-    if (!sym::must_equal(s[d], expected)) return false;
+    bool in_place = sym::same(s[d], expected) || sym::same(s[d], product);
+    if (!in_place && !equal(n[d], int64_t(1)) && !equal(s[d], expected)) return false;
     expected *= n[d].is_symbolic() ? max(n[d], SymInt(int64_t(1))) : n[d];
+    product *= n[d];
     return true;
   };
   if (int images = rank_of(f)) {
     if (rank != images) return false;
     bool ok = fits(1);
     for (int d = rank - 1; ok && d >= 2; --d) ok = fits(size_t(d));
-    return ok && fits(0);
+    return compared.answer(ok && fits(0));
   }
   for (int d = rank - 1; d >= 0; --d)
-    if (!fits(size_t(d)))
-      return std::ranges::any_of(n, [](SymInt x) {
-        return sym::must_equal(x, int64_t(0));
-      });  // an empty tensor is in any order
-  return true;
+    if (!fits(size_t(d)))  // an empty tensor is in any order
+      return compared.answer(std::ranges::any_of(n, [&](SymInt x) { return equal(x, int64_t(0)); }));
+  return compared.answer(true);
 }
 
 namespace {
@@ -505,12 +513,17 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   for (auto& s : sizes)
     for (size_t k = 0; k < s.size(); ++k) {
       auto& to = out[rank - s.size() + k];
-      // For run-time sizes, equal sizes and numbers need no comparison.
+      // This order of questions records no guard that excludes a size of 1.
+      constexpr int64_t kOne = 1;
+      if (sym::same(to, s[k]) || sym::same(s[k], kOne)) continue;
+      if (sym::same(to, kOne)) {
+        to = s[k];
+        continue;
+      }
       bool later = sym::is_run_time(s[k]) || sym::is_run_time(to);
-      if (later && SymInt::surely_equal(to, s[k])) continue;
-      if (later && SymInt::surely_equal(to, int64_t(1))) to = s[k];
-      else if (s[k] == SymInt(int64_t(1))) continue;
-      else if (to == SymInt(int64_t(1))) to = s[k];
+      if (!later && s[k].hint() == to.hint() && to == s[k]) continue;
+      if (s[k] == SymInt(kOne)) continue;
+      if (to == SymInt(kOne)) to = s[k];
       else if (to != s[k]) {
         std::ostringstream all;
         for (size_t j = 0; j < sizes.size(); ++j)
@@ -523,10 +536,18 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   return out;
 }
 
+// True if `from` equals `to`, or is 1.
+static bool fits(SymInt from, SymInt to) {
+  constexpr int64_t kOne = 1;
+  if (sym::same(from, to) || sym::same(from, kOne)) return true;
+  if (sym::is_run_time(from) || sym::is_run_time(to)) return from == SymInt(kOne) || from == to;
+  return (from.hint() == to.hint() && from == to) || from == SymInt(kOne);
+}
+
 bool broadcasts_to(SymSpan from, SymSpan to) {
   if (from.size() > to.size()) return false;
   for (size_t k = 0; k < from.size(); ++k)
-    if (from[k] != SymInt(int64_t(1)) && from[k] != to[to.size() - from.size() + k]) return false;
+    if (!fits(from[k], to[to.size() - from.size() + k])) return false;
   return true;
 }
 
