@@ -5,6 +5,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/io/checkpoint.h"
 #include "facula/io/program_file.h"
+#include "facula/io/region.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/traced.h"
@@ -50,7 +51,8 @@ class Reader {
   }
   std::unique_ptr<run::Traced> program() const {
     graph::Capture c;
-    c.graph = graph::parse_graph(v_["graph"].string());
+    Value regions = v_.contains("regions") ? v_["regions"] : Value(List());
+    c.graph = graph::parse_graph(define_regions(regions, v_["graph"].string(), path_));
     auto& g = c.graph;
     std::vector<Tensor> tensors;
     for (auto& item : v_["tensors"].list()) {
@@ -142,6 +144,7 @@ void write(const std::string& path, const run::Traced& program, const std::strin
                   {"required", std::move(required)},
                   {"slots", std::move(slots)},
                   {"checks", std::move(checks)},
+                  {"regions", regions_of(c.graph)},
                   {"extra", extra}});
 }
 
