@@ -466,6 +466,19 @@ def test_sizes_that_the_file_does_not_have_take_no_memory(tmp_path):
                 read(path)
 
 
+def test_a_result_of_a_class_that_hides_its_tensors_is_refused_by_its_name():
+    class Answer:
+        def __init__(self, y):
+            self.y = y
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return Answer(x + 1)
+
+    with pytest.raises(RuntimeError, match=r"returns an object of .*Answer.*\n.*register_pytree_node"):
+        export(Net(), (facula.rand(2),))
+
+
 OTHER_PROCESS = """
 import sys, facula
 from facula.export import load

@@ -460,6 +460,14 @@ def _native(program: Any, tensors: Tensors) -> dict:
 # ---- files
 
 
+def save_traced(
+    program: Any, f: str | os.PathLike | io.IOBase, extra_files: dict[str, Any] | None = None
+) -> None:
+    """Writes a traced program to a file for :func:`facula.program.load` and for C++."""
+    tensors = Tensors()
+    write(f, {"program.json": _native(program, tensors)}, tensors, extra_files or {})
+
+
 def save(
     ep: ExportedProgram,
     f: str | os.PathLike | io.IOBase,
