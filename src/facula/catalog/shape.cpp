@@ -39,7 +39,11 @@ FACULA_FAMILY(shape) {
       .procedure([](const Tensor& self, MemoryFormat format) {
         sym::Refused refused;
         if (format == MemoryFormat::preserve || self.is_contiguous(format)) return self;
-        Tensor copy = clone(self, format);
+        Tensor copy;
+        {
+          sym::Refused of_clone;
+          copy = clone(self, format);
+        }
         auto* trace = autograd::Tracing::current();
         if (trace && !refused.guards().empty()) trace->computes_view(copy, self);
         return copy;

@@ -176,7 +176,11 @@ FACULA_FAMILY(view) {
         // The program infers such sizes itself, and says what does not fit.
         SymSpan asked = std::ranges::any_of(to, sym::is_run_time) ? shape : SymSpan(to);
         if (seen && !later) return view(self, asked);
-        Tensor rows = contiguous(self), shaped = view(rows, asked);
+        Tensor rows, shaped;
+        {
+          sym::Refused of_copy;
+          rows = contiguous(self), shaped = view(rows, asked);
+        }
         auto* trace = autograd::Tracing::current();
         std::optional<sym::Refused> none;  // no guard on sizes that are known later can exclude a view
         if (assumed) none.emplace();

@@ -6,6 +6,17 @@
 
 namespace facula::sym {
 
+std::optional<SymInt> broadcast_size(SymInt a, SymInt b) {
+  constexpr int64_t kOne = 1;
+  if (same(a, b) || same(b, kOne)) return a;
+  if (same(a, kOne)) return b;
+  bool later = is_run_time(a) || is_run_time(b);
+  if (!later && a.hint() == b.hint() && a == b) return a;
+  if (b == SymInt(kOne)) return a;
+  if (a == SymInt(kOne)) return b;
+  return a == b ? std::optional(a) : std::nullopt;
+}
+
 static thread_local Refused* collecting = nullptr;
 Refused::Refused() : outer_(std::exchange(collecting, this)) {}
 Refused::~Refused() { collecting = outer_; }

@@ -2,6 +2,7 @@
 // avoided. A trace then relies on sizes only if the answer is yes, and a program that was traced for several rows also
 // accepts one row.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "facula/sym/symint.h"
@@ -12,6 +13,10 @@ namespace facula::sym {
 inline bool same(SymInt a, SymInt b) {
   return a.is_symbolic() || b.is_symbolic() ? SymInt::surely_equal(a, b) : a == b;
 }
+
+// The size of a dimension in which one operand has the size a and the other b, which have to be equal unless one is 1; none
+// if they do not fit. No guard excludes a size of 1 where equality is enough.
+std::optional<SymInt> broadcast_size(SymInt a, SymInt b);
 
 // While it lives, collects the inequalities on which the "no" answers of its thread relied. A caller for whom the answers
 // differ after all, as a copy does that is written, records them as guards. Scopes nest; the innermost one collects.

@@ -452,7 +452,9 @@ Dims strides_for(SymSpan sizes, MemoryFormat f) {
 Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   // If all operands agree, the result takes their strides.
   bool same = !operands.empty(), contiguous = same, channels_last = same;
-  for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes);
+  sym::OneSided compared;  // the strides of other sizes are computed, which is right for equal sizes too
+  auto equal = [&](SymInt a, SymInt b) { return compared.equal(a, b); };
+  for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes, equal);
   for (auto& t : operands) {
     contiguous = same && contiguous && t.is_contiguous();
     channels_last =
@@ -461,8 +463,9 @@ Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   if (operands.empty() || contiguous) return contiguous_strides(sizes);
   if (channels_last) return channels_last_strides(sizes);
   for (auto& t : operands)
-    same = same && std::ranges::equal(t.strides(), operands[0].strides()) && t.is_non_overlapping_and_dense();
-  if (same) return Dims(operands[0].strides());
+    same = same && std::ranges::equal(t.strides(), operands[0].strides(), equal) &&
+           t.is_non_overlapping_and_dense();
+  if (compared.answer(same)) return Dims(operands[0].strides());
 
   size_t rank = sizes.size();
   // The stride of an operand along a dimension of the result, 0 if it broadcasts.
@@ -513,18 +516,9 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   for (auto& s : sizes)
     for (size_t k = 0; k < s.size(); ++k) {
       auto& to = out[rank - s.size() + k];
-      // This order of questions records no guard that excludes a size of 1.
-      constexpr int64_t kOne = 1;
-      if (sym::same(to, s[k]) || sym::same(s[k], kOne)) continue;
-      if (sym::same(to, kOne)) {
-        to = s[k];
-        continue;
-      }
-      bool later = sym::is_run_time(s[k]) || sym::is_run_time(to);
-      if (!later && s[k].hint() == to.hint() && to == s[k]) continue;
-      if (s[k] == SymInt(kOne)) continue;
-      if (to == SymInt(kOne)) to = s[k];
-      else if (to != s[k]) {
+      if (auto both = sym::broadcast_size(to, s[k])) {
+        to = *both;
+      } else {
         std::ostringstream all;
         for (size_t j = 0; j < sizes.size(); ++j)
           all << (j ? j + 1 == sizes.size() ? " and " : ", " : "") << to_string(sizes[j]);
