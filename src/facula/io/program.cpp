@@ -134,18 +134,20 @@ void write(const std::string& path, const run::Traced& program, const std::strin
           << "the program draws from a generator of its own, which a file cannot hold"
           << hint("let it draw from the default generator");
     }
-  save(path, Dict{{kFormat, kVersion},
-                  {"name", program.name()},
-                  {"graph", graph::print(c.graph)},
-                  {"tensors", tensors.values()},
-                  {"captured", c.captured.size()},
-                  {"results", c.results},
-                  {"differentiates", c.differentiates},
-                  {"required", std::move(required)},
-                  {"slots", std::move(slots)},
-                  {"checks", std::move(checks)},
-                  {"regions", regions_of(c.graph)},
-                  {"extra", extra}});
+  Dict file{{kFormat, kVersion},
+            {"name", program.name()},
+            {"graph", graph::print(c.graph)},
+            {"tensors", tensors.values()},
+            {"captured", c.captured.size()},
+            {"results", c.results},
+            {"differentiates", c.differentiates},
+            {"required", std::move(required)},
+            {"slots", std::move(slots)},
+            {"checks", std::move(checks)},
+            {"extra", extra}};
+  // Earlier releases read files without regions.
+  if (List regions = regions_of(c.graph); !regions.empty()) file.set("regions", std::move(regions));
+  save(path, std::move(file));
 }
 
 }  // namespace
