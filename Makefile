@@ -101,9 +101,10 @@ peer-distributed: package ## run PyTorch's own tests of distributed programs fro
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/distributed/peer_tests.py --report $(BUILD)/peer_distributed.json $(ARGS)
 
-export: package ## export models, beside PyTorch's export; test the export to ONNX with ONNX Runtime
+export: package ## export models, beside PyTorch's export; test the export to ONNX (ARGS=--zoo, ARGS=--packages)
 	@setup/peer.sh
 	@setup/folder.sh onnx
+	@case "$(ARGS)" in *--zoo*) setup/folder.sh zoo ;; esac
 	FACULA_PEER=.peer/bin/python $(TEST_RUN) $(RUN) bench/export.py $(ARGS)
 	$(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider tests/python/test_onnx.py
 

@@ -3,6 +3,7 @@
 
 #include "facula/autograd/tracing.h"
 #include "facula/io/program.h"
+#include "facula/io/program_file.h"
 #include "facula/op/call.h"
 #include "facula/run/traced.h"
 #include "graph.h"
@@ -167,6 +168,20 @@ PyObject* load_program(PyObject*, PyObject* path) {
   });
 }
 
+PyObject* add_kernels(PyObject*, PyObject* path) {
+  return guarded([&]() -> PyObject* {
+    const char* text = PyUnicode_AsUTF8(path);
+    if (!text) return nullptr;
+    std::string from = text;
+    size_t count;
+    {
+      WithoutGil released;
+      count = io::add_kernels_of(from);
+    }
+    return PyLong_FromSize_t(count);
+  });
+}
+
 PyMethodDef program_methods[] = {
     {"run", program_run, METH_O, "run(tensors) -> tuple of the function's results."},
     {"text", program_text, METH_VARARGS, "text(lines=False): the graph, a line a call."},
@@ -213,21 +228,22 @@ PyObject* leave_checkpoint(PyObject*, PyObject* outer) {
   });
 }
 
-PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
-                            "trace(function, tensors, name, dynamic) -> Program"},
-                           {"trace_operand", trace_operand, METH_O, "trace_operand(number) -> tensor"},
-                           {"load_program", load_program, METH_O, "load_program(path) -> (Program, extra)"},
-                           {"is_tracing", is_tracing, METH_NOARGS, "Is a function of users being traced?"},
-                           {"in_traced_backward", in_traced_backward, METH_NOARGS,
-                            "Is the backward of a custom function being traced?"},
-                           {"outside_of_trace",
-                            reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(outside_of_trace)),
-                            METH_VARARGS | METH_KEYWORDS,
-                            "outside_of_trace(f, *args, **kwargs): calls f as if no function was traced."},
-                           {"enter_checkpoint", enter_checkpoint, METH_NOARGS,
-                            "enter_checkpoint() -> outer: what is traced from here on is a checkpoint's."},
-                           {"leave_checkpoint", leave_checkpoint, METH_O, "leave_checkpoint(outer)"},
-                           {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {
+    {"trace", trace, METH_VARARGS, "trace(function, tensors, name, dynamic) -> Program"},
+    {"trace_operand", trace_operand, METH_O, "trace_operand(number) -> tensor"},
+    {"add_kernels", add_kernels, METH_O,
+     "add_kernels(path): makes the machine code in a package known, and returns how many kernels."},
+    {"load_program", load_program, METH_O, "load_program(path) -> (Program, extra)"},
+    {"is_tracing", is_tracing, METH_NOARGS, "Is a function of users being traced?"},
+    {"in_traced_backward", in_traced_backward, METH_NOARGS,
+     "Is the backward of a custom function being traced?"},
+    {"outside_of_trace", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(outside_of_trace)),
+     METH_VARARGS | METH_KEYWORDS,
+     "outside_of_trace(f, *args, **kwargs): calls f as if no function was traced."},
+    {"enter_checkpoint", enter_checkpoint, METH_NOARGS,
+     "enter_checkpoint() -> outer: what is traced from here on is a checkpoint's."},
+    {"leave_checkpoint", leave_checkpoint, METH_O, "leave_checkpoint(outer)"},
+    {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 

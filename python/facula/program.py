@@ -180,8 +180,14 @@ class Program(_C.ProgramBase):
         >>> facula.program.load(path)(facula.ones(3))
         tensor(6.)
         """
+        native = self._with_numbers()
+        if "facula_region::" in native.text():  # control flow, whose functions Python has
+            from .export._file import save_traced
+
+            save_traced(self, path)
+            return
         extra = {"arguments": _written(self._example), "results": _written(self._results)}
-        self._with_numbers().save(os.fspath(path), json.dumps(extra))
+        native.save(os.fspath(path), json.dumps(extra))
 
     def _with_numbers(self) -> Any:
         """Returns the native program with the present values of numbers that it reads at each call."""

@@ -5,6 +5,8 @@ import json
 import os
 import random
 import re
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -100,7 +102,7 @@ def test_an_exported_module_computes_the_same_for_every_batch(model, tmp_path):
     loaded = load(tmp_path / "m.fpt")
     native, _ = _C.load_program(str(tmp_path / "m.fpt"))
     eager = make()
-    for n in (3, 2, 7):
+    for n in (3, 1, 2, 64):
         args = inputs(n)
         eager.load_state_dict(before)
         module.load_state_dict(before)
@@ -208,6 +210,50 @@ def test_code_that_fixes_a_dynamic_size_is_refused_unless_it_may():
 def test_an_example_of_one_row_does_not_fix_the_size():
     program = export(Cnn().eval(), (facula.rand(1, 3, 8, 8),), dynamic_shapes=({0: Dim("batch")},))
     assert program.module()(facula.rand(5, 3, 8, 8)).shape == (5, 5)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.transpose(0, 1).contiguous().sin(),
+        lambda x: x.transpose(0, 1).reshape(4, -1, 2, 1).cos(),
+        lambda x: x.transpose(0, 1).exp().reshape(-1, 4),
+        lambda x: (x[:-1] - x[1:]).permute(1, 2, 0).flatten(1),
+        lambda x: x + facula.ones(1, 4, 1) + x[:1],
+        lambda x: facula.cat([x, x[:1]]).expand(2, -1, 4, 2).sum(1),
+    ],
+)
+def test_strides_and_broadcasts_do_not_exclude_one_row(f):
+    class Net(nn.Module):
+        def forward(self, x):
+            return f(x)
+
+    program = export(Net(), (facula.rand(3, 4, 2),), dynamic_shapes=({0: Dim("rows")},))
+    assert str(program.range_constraints) == "{s0: VR[1, int_oo]}"
+    for n in (1, 2, 100):
+        x = facula.rand(n, 4, 2)
+        got, expected = program.module()(x), f(x)
+        equal(got, expected, 1e-6)
+        assert [s for s, k in zip(got.stride(), got.shape) if k > 1] == [
+            s for s, k in zip(expected.stride(), expected.shape) if k > 1
+        ]
+
+
+@pytest.mark.parametrize("rearrange", ["contiguous", "reshape"])
+def test_a_copy_that_is_a_view_for_one_row_excludes_one_row_if_it_is_written(rearrange):
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x.transpose(0, 1)
+            y = y.contiguous() if rearrange == "contiguous" else y.reshape(-1)
+            y.add_(1)
+            return x * 2, y
+
+    program = export(Net(), (facula.rand(3, 4),), dynamic_shapes=({0: Dim("rows")},))
+    with pytest.raises(GuardError, match=">= 2: it is 1"):
+        program.module()(facula.rand(1, 4))
+    x = facula.rand(2, 4)
+    for got, expected in zip(program.module()(x), Net()(x)):
+        equal(got, expected)
 
 
 def test_arguments_that_are_no_tensors_are_part_of_the_program():
@@ -418,3 +464,47 @@ def test_sizes_that_the_file_does_not_have_take_no_memory(tmp_path):
         for read in (load, lambda p: _C.load_program(str(p))):
             with pytest.raises(RuntimeError, match="damaged"):
                 read(path)
+
+
+def test_a_result_of_a_class_that_hides_its_tensors_is_refused_by_its_name():
+    class Answer:
+        def __init__(self, y):
+            self.y = y
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return Answer(x + 1)
+
+    with pytest.raises(RuntimeError, match=r"returns an object of .*Answer.*\n.*register_pytree_node"):
+        export(Net(), (facula.rand(2),))
+
+
+OTHER_PROCESS = """
+import sys, facula
+from facula.export import load
+for read in (load, facula._C.load_program):
+    try:
+        read(sys.argv[1])
+    except (RuntimeError, NotImplementedError) as e:
+        print(e)
+"""
+
+
+def test_custom_operators_are_exported_and_a_process_without_them_names_them(tmp_path):
+    @facula.library.custom_op("exported_test::scaled", mutates_args=())
+    def scaled(x: facula.Tensor, by: float) -> facula.Tensor:
+        return x * by
+
+    scaled.register_fake(lambda x, by: facula.empty_like(x))
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return scaled(x, 3.0) + 1
+
+    path = tmp_path / "m.fpt"
+    save(export(Net(), (facula.rand(3, 2),), dynamic_shapes=({0: Dim("rows")},)), path)
+    x = facula.rand(1, 2)
+    equal(load(path).module()(x), Net()(x))
+    equal(_C.load_program(str(path))[0].run([x])[0], Net()(x))
+    done = subprocess.run([sys.executable, "-c", OTHER_PROCESS, path], capture_output=True, text=True)
+    assert done.stdout.count("the program calls exported_test::scaled") == 2, done.stdout + done.stderr

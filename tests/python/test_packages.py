@@ -153,3 +153,17 @@ def test_faults_are_errors_with_a_text(package, tmp_path):
     with pytest.raises(ValueError, match="no Dim rows"):
         program = export(net(), (facula.rand(4, 6),), dynamic_shapes=({0: Dim("batch")},))
         facula.package(program, tmp_path / "x.fpk", sizes=[{"rows": 1}])
+
+
+def test_packages_are_written_and_loaded_by_the_names_of_aotinductor(tmp_path):
+    from facula._inductor import aoti_compile_and_package, aoti_load_package, config
+
+    with config.patch(cpp_wrapper=True):
+        program = export(net(), (facula.rand(4, 6),), dynamic_shapes=({0: Dim("batch", max=64)},))
+        path = aoti_compile_and_package(program, package_path=tmp_path / "model.pt2")
+    model = aoti_load_package(path)
+    for n in (1, 4, 9):
+        x = facula.rand(n, 6, requires_grad=True)
+        y = model(x)
+        assert not y.requires_grad and facula.allclose(y, net()(x), atol=1e-6)
+    assert facula.allclose(model(input=x), y)

@@ -409,6 +409,9 @@ def test_what_a_step_cannot_hold_is_refused_by_name():
         trace(lambda x: (w * x).sum().backward(create_graph=True), x)
     with pytest.raises(NotImplementedError, match="a tensor from outside"):
         trace(lambda x: outer.backward(), x)
+    rows = nn.Embedding(7, 3, sparse=True)
+    with pytest.raises(NotImplementedError, match=r"embedding: has sparse=True"):
+        trace(lambda i: rows(i).sum().backward(), facula.tensor([1, 2, 2]))
     lbfgs = optim.LBFGS([w])
     with pytest.raises(NotImplementedError, match=r"LBFGS\.step\(\) is called in a function that is traced"):
         trace(lambda x: lbfgs.step(lambda: (w * x).sum()), x)

@@ -60,6 +60,7 @@ class Region:
         for p in self.programs:
             self.extras += [t for t in p.captured if not any(t is x for x in self.extras)]
         self.modules = [_module(p, len(e), self.extras) for p, e in zip(self.programs, examples)]
+        self._operands = [[_described(t) for t in e] for e in examples]
         self.name = f"{NAMESPACE}::{kind}_{next(_numbers)}"
         _regions[self.name] = self
         self._define()
@@ -84,6 +85,11 @@ class Region:
         if self.kind == "scan":
             return (*functions, first, rest, tuple(extras))
         return (*functions, first, (*rest, *extras))
+
+    def graphs(self) -> list[str]:
+        """Returns the functions as texts of graphs of their operands and all extras, which C++ runs."""
+        extras = [_described(t) for t in self.extras]
+        return [_graph_text(m, [*of, *extras]) for m, of in zip(self.modules, self._operands)]
 
     def compute(self, operands: list[Tensor], extras: list[Tensor]) -> list[Tensor]:
         """Runs the region."""
@@ -159,18 +165,9 @@ def _gradient(
 
 def _program(kind: str, f: Callable, operands: list[Tensor]) -> Any:
     """Traces a function of a region on tensors like the operands, whose sizes may change."""
-    from ..program import trace
-
-    def like(t: Tensor) -> Tensor:
-        sizes = [_example_size(str(n)) for n in t.shape]
-        return _C.functions.empty(sizes, dtype=t.dtype)
-
-    def traced() -> Any:
-        examples = [like(t).requires_grad_(t.requires_grad) for t in operands]
-        return trace(f, *examples, dynamic=True)
-
+    examples = [(*_described(t), t.requires_grad) for t in operands]
     try:
-        program = _C.outside_of_trace(traced)
+        program = _traced(f, examples)
     except RuntimeError as e:
         if "trace" in str(e):
             raise RuntimeError(
@@ -181,6 +178,64 @@ def _program(kind: str, f: Callable, operands: list[Tensor]) -> Any:
     if _C.program_graph(program._native)["mutated"]:
         raise RuntimeError(f"{kind}: a function of it writes its operands or tensors from outside")
     return program
+
+
+def regions_in(graph: str) -> list[dict[str, Any]]:
+    """Returns the regions that the text of a graph calls, inner ones first, in the form that C++ reads."""
+    regions: dict[str, dict[str, Any]] = {}
+
+    def add(text: str) -> None:
+        for name in dict.fromkeys(re.findall(NAMESPACE + r"::\w+", text)):
+            name = name.removesuffix("_backward")
+            if name in regions:
+                continue
+            region = _regions[name]
+            graphs = region.graphs()
+            for inner in graphs:
+                add(inner)
+            lines = [g.split("\n") for g in graphs]
+            regions[name] = {"name": name, "kind": region.kind, "split": region.split, "functions": lines}
+
+    add(graph)
+    return list(regions.values())
+
+
+def _described(t: Tensor) -> tuple[list[str], Any]:
+    return [str(n) for n in t.shape], t.dtype
+
+
+def _graph_text(module: Any, inputs: list[tuple[list[str], Any]]) -> str:
+    """Returns the graph of a module of tensors with these sizes, texts, and dtypes."""
+    program = _traced(lambda *xs: list(module(*xs)), [(*of, False) for of in inputs])
+    return program._native.text()
+
+
+def _traced(f: Callable, inputs: list[tuple[list[str], Any, bool]]) -> Any:
+    """Traces a function of tensors. Each is described by its sizes, as texts, its dtype, and whether it
+    requires gradients. A number is a fixed size; equal texts of symbols are equal sizes.
+    """
+    from ..program import traced_by
+
+    symbols: dict[str, tuple] = {}
+
+    def size(text: str) -> Any:
+        if text.isdigit():
+            return int(text)
+        return symbols.setdefault(text, (f"s{len(symbols)}", _example_size(text), 1, 1 << 60))
+
+    sizes = [[size(text) for text in of] for of, _, _ in inputs]
+
+    def record(run: Callable, tensors: list, name: str) -> Any:
+        return _C.trace_sizes(run, tensors, name, sizes)
+
+    def traced() -> Any:
+        examples = []
+        for of, (_, dtype, requires_grad) in zip(sizes, inputs):
+            numbers = [n if isinstance(n, int) else n[1] for n in of]
+            examples.append(_C.functions.empty(numbers, dtype=dtype).requires_grad_(requires_grad))
+        return traced_by(record, f, tuple(examples), {})
+
+    return _C.outside_of_trace(traced)
 
 
 _PRIMES = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179)
@@ -256,13 +311,28 @@ def _cond(pred: Any, true_graph: Callable, false_graph: Callable, operands: Any)
 def _while_loop(cond_graph: Callable, body_graph: Callable, carried: Any, extras: Any) -> list:
     from .while_loop import while_loop
 
-    return list(
-        while_loop(
-            lambda *xs: _single(cond_graph(*xs, *extras)),
-            lambda *xs: tuple(body_graph(*xs, *extras)),
-            tuple(carried),
-        )
-    )
+    n, (fixed, others) = len(carried), _divided(extras)
+
+    def body(*xs: Any) -> tuple:
+        return (*body_graph(*xs[:n], *others(xs[n:])), *xs[n:])
+
+    def condition(*xs: Any) -> Any:
+        return _single(cond_graph(*xs[:n], *others(xs[n:])))
+
+    return list(while_loop(condition, body, (*carried, *fixed)))[:n]
+
+
+def _divided(extras: Any) -> tuple[list, Callable]:
+    """Divides the tensors that a function reads into values of the trace, which have to be operands, and
+    others. The function that is returned gives all of them, from operands for the former.
+    """
+    values = [k for k, x in enumerate(extras) if _C.is_traced(x)]
+
+    def every(operands: Any) -> list:
+        by_place = dict(zip(values, operands))
+        return [by_place.get(k, x) for k, x in enumerate(extras)]
+
+    return [extras[k] for k in values], every
 
 
 def _single(x: Any) -> Any:
@@ -273,16 +343,18 @@ def _single(x: Any) -> Any:
 def _scan(graph: Callable, init: Any, xs: Any, extras: Any) -> list:
     from .scan import scan
 
-    def step(state: Any, x: Any) -> tuple:
-        results = list(graph(*state, *x, *extras))
-        return results[: len(init)], results[len(init) :]
+    n, (fixed, others) = len(init), _divided(extras)
 
-    last, outputs = scan(step, list(init), list(xs))
-    return [*last, *outputs]
+    def step(state: Any, x: Any) -> tuple:
+        results = list(graph(*state[:n], *x, *others(state[n:])))
+        return [*results[:n], *state[n:]], results[n:]
+
+    last, outputs = scan(step, [*init, *fixed], list(xs))
+    return [*last[:n], *outputs]
 
 
 @REGIONS["map_impl"].py_impl("CompositeImplicitAutograd")
 def _map(graph: Callable, xs: Any, extras: Any) -> list:
     from .map import map
 
-    return list(map(lambda x: list(graph(*x, *extras)), list(xs)))
+    return list(map(lambda x, *rest: list(graph(*x, *rest)), list(xs), *extras))

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from .._dynamo.config import patch_of
 
 coordinate_descent_tuning = False
+# Programs are run by C++ for either value; packages (facula.package) need no Python.
+cpp_wrapper = False
 cpp = SimpleNamespace(threads=-1)
 epilogue_fusion = True
 fx_graph_cache = True

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from .._higher_order_ops._regions import regions_in
 from .._ops import FunctionOperator, HigherOrderOperator, OpOverload, _operator
 from ..fx import Graph
 from ..fx._bridge import without_gradient
@@ -438,9 +439,11 @@ def _native(program: Any, tensors: Tensors) -> dict:
         return -1 if t is None else tensors.number(t)
 
     captured = [tensors.number(t) for t in facts["captured"]]
+    graph = native.text()
     return {
         "name": facts["name"],
-        "graph": native.text().split("\n"),
+        "graph": graph.split("\n"),
+        "regions": regions_in(graph),
         "captured": captured,
         "results": facts["results"],
         "differentiates": facts["differentiates"],
@@ -455,6 +458,14 @@ def _native(program: Any, tensors: Tensors) -> dict:
 
 
 # ---- files
+
+
+def save_traced(
+    program: Any, f: str | os.PathLike | io.IOBase, extra_files: dict[str, Any] | None = None
+) -> None:
+    """Writes a traced program to a file for :func:`facula.program.load` and for C++."""
+    tensors = Tensors()
+    write(f, {"program.json": _native(program, tensors)}, tensors, extra_files or {})
 
 
 def save(
@@ -477,9 +488,7 @@ def save(
             f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}' instead."
         )
     tensors = Tensors()
-    parts = {"graph.json": _exported(ep, tensors)}
-    if not any(isinstance(n.target, HigherOrderOperator) for n in ep.graph.nodes):
-        parts["program.json"] = _native(compiled_form(ep), tensors)
+    parts = {"graph.json": _exported(ep, tensors), "program.json": _native(compiled_form(ep), tensors)}
     write(f, parts, tensors, extra_files or {})
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from .. import _C
 from ..program import Program
 from ..serialization import replacing
-from ._file import Tensors, _native, _Writer, save, write
+from ._file import _Writer, save, save_traced
 from .exported_program import ExportedProgram
 
 __all__ = ["package"]
@@ -68,8 +68,7 @@ def package(
         if isinstance(program, ExportedProgram):
             save(program, plain, extra_files=extra_files)
         else:
-            tensors = Tensors()
-            write(plain, {"program.json": _native(program, tensors)}, tensors, extra_files or {})
+            save_traced(program, plain, extra_files)
         calls = _calls(program, list(sizes))
         available = [t for t in TARGETS if t in _available()]
         chosen = available if targets is None else list(targets)

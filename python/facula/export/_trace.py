@@ -10,6 +10,7 @@ from typing import Any
 from .. import _C
 from ..fx import Graph
 from ..fx._bridge import Lowered, size_text, size_value, symbols_of
+from ..fx.node import Node
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..program import require, traced_by
@@ -29,6 +30,7 @@ from .graph_signature import (
 __all__ = ["export", "export_again"]
 
 Tensor = _C.Tensor
+_CONSTANTS = (type(None), bool, int, float, complex, str, bytes, _C.dtype, _C.device)
 
 
 def export(
@@ -305,6 +307,13 @@ class _Naming:
         leaves, self.out_spec = pytree.tree_flatten(self.program._results)
         results = [lowered.outputs[x.number] if hasattr(x, "number") else x for x in leaves]
         for x in results:
+            if not isinstance(x, (Node, *_CONSTANTS)):
+                raise UserError(
+                    f"export: the module returns an object of {type(x).__module__}.{type(x).__qualname__}, "
+                    "which holds its tensors where export does not see them\n"
+                    "  hint: return tensors in tuples, lists and dicts, or register the class by "
+                    f"{_C.package_name()}.utils._pytree.register_pytree_node"
+                )
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, constant_or_name(x), None))
         return results
 

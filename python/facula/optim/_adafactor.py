@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .. import _C
 from .._queries import finfo
 from ._listed import ListOptimizer
-from .optimizer import rate
+from .optimizer import rate, smaller, square_root
 
 _adafactor = _C.ops._adafactor_
 
@@ -82,7 +81,7 @@ class Adafactor(ListOptimizer):
         _adafactor(
             *lists,
             lr,
-            min(lr, 1 / math.sqrt(step)),
+            smaller(lr, 1 / square_root(step)),
             step ** group["beta2_decay"],
             finfo(lists[0][0].dtype).eps if eps1 is None else eps1,
             eps2,

@@ -53,14 +53,9 @@ class ListOptimizer(GroupOptimizer):
 
     def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         if not (state := self.state[p]):
-            state.update(_C.outside_of_trace(lambda: self._import_state(self._first(p, group))))
+            outside = self._outside_of_trace(group)
+            state.update(_C.outside_of_trace(lambda: self._import_state(self._first(p, outside))))
         return state
-
-    def _make_states(self) -> None:
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._state(p, group)
 
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Tensor]) -> None:
         """Calls the operator on parameters, gradients and a list for each kind of state.
@@ -97,17 +92,18 @@ class ListOptimizer(GroupOptimizer):
         params, _, states = lists
         if not states:
             return []
-        alike = self._apart is None
+        apart = [self._apart(p) for p in params] if self._apart else None
+        alike = apart is None
         for name in self._numbers:
             cell = states[0][name]
             if not isinstance(cell, Tensor) or not all([s[name] is cell for s in states]):
-                _C.outside_of_trace(self._share, states, name)
+                _C.outside_of_trace(self._share, states, name, apart)
                 alike = False
         if alike:
             return [lists]  # type: ignore[list-item]
         columns = [[id(s[name]) for s in states] for name in self._numbers]
-        if self._apart:
-            columns.append([self._apart(p) for p in params])
+        if apart:
+            columns.append(apart)
         keys: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns))
         groups: dict[Any, tuple[list[Any], ...]] = {}
         for key, *row in zip(keys, *lists):
@@ -116,13 +112,17 @@ class ListOptimizer(GroupOptimizer):
         return list(groups.values())
 
     @staticmethod
-    def _share(states: list[dict[str, Any]], name: str) -> None:
-        """Makes states with equal numbers share one tensor."""
-        cells: dict[float, Tensor] = {}
-        for state in states:
+    def _share(states: list[dict[str, Any]], name: str, apart: list[Any] | None = None) -> None:
+        """Makes states with equal numbers, and equal items of ``apart``, share one tensor."""
+        cells: dict[Any, Tensor] = {}
+        for k, state in enumerate(states):
             if any(state[name] is cell for cell in counted()):
                 continue
-            state[name] = cells.setdefault(float(state[name]), _number(state[name]))
+            key = float(state[name]), apart and apart[k]
+            if key not in cells:
+                cell = _number(state[name])
+                cells[key] = cell.clone() if any(cell is other for other in cells.values()) else cell
+            state[name] = cells[key]
 
     def _counted(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns the numbers of this step, as floats or, in a traced function, as tensors."""

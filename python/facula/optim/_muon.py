@@ -37,6 +37,8 @@ class Muon(GroupOptimizer):
     is Scalable for LLM Training", 2025.
     """
 
+    _traceable = True
+
     def __init__(
         self,
         params: Any,
@@ -90,7 +92,9 @@ class Muon(GroupOptimizer):
         if p.is_complex():
             raise ValueError("Muon does not support complex parameters")
         state, lr = self.state[p], rate(group["lr"])
-        buffer = state.setdefault("momentum_buffer", _C.functions.zeros_like(p.grad))
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
+        buffer = state["momentum_buffer"]
         buffer.lerp_(p.grad, 1 - group["momentum"])
         g = p.grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer
         update = _orthogonal(g, group["ns_coefficients"], group["ns_steps"], group["eps"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import _C
 from ._listed import ListOptimizer, single
-from .optimizer import check_options, rate
+from .optimizer import at_least, check_options, rate
 
 _asgd = _C.ops._asgd_
 
@@ -62,5 +62,4 @@ class ASGD(ListOptimizer):
         _asgd(*lists, numbers["eta"], numbers["mu"], group["lambd"], group["weight_decay"], group["maximize"])
         lr, step = rate(group["lr"]), numbers["step"]
         numbers["eta"] = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
-        over = step - group["t0"]
-        numbers["mu"] = 1 / (over.clamp(min=1.0) if isinstance(over, _C.Tensor) else max(1.0, over))
+        numbers["mu"] = 1 / at_least(step - group["t0"], 1.0)

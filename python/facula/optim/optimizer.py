@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -308,15 +309,16 @@ class Optimizer:
     def _step_traced(self, step: Callable, args: Any, kwargs: Any) -> Any:
         """Calls ``step`` with learning rates that the program reads at each call."""
         name, own = type(self).__name__, [dict(group) for group in self.param_groups]
-        self._make_states()
         try:
             for k, group in enumerate(self.param_groups):
                 for option, value in own[k].items():
                     if self._is_operand(option, value):
                         read = lambda g=group, o=option: g[o]  # noqa: E731
                         group[option] = operand(f"{option} of {name}", (self, k, option), read)
+            self._groups_outside = [(group, before) for group, before in zip(self.param_groups, own)]
             result = step(self, *args, **kwargs)
         finally:
+            self.__dict__.pop("_groups_outside", None)
             for group, before in zip(self.param_groups, own):
                 group.update({o: x for o, x in before.items() if self._is_operand(o, x)})
         assume_items(f"the states of {name}", self.state)
@@ -324,8 +326,12 @@ class Optimizer:
             assume_items(f"the state of a parameter of {name}", state)
         return result
 
-    def _make_states(self) -> None:
-        """Creates states that depend on options, before these become operands."""
+    def _outside_of_trace(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Returns the options of a group as numbers, with which a first state is computed during a trace."""
+        for traced, before in self.__dict__.get("_groups_outside", ()):
+            if traced is group:
+                return before
+        return group
 
     def _loss_of(self, closure: Callable[[], Any] | None) -> Any:
         if closure is None:
@@ -500,6 +506,23 @@ def rate(lr: Any) -> Any:
         if _C.is_tracing():
             return lr.reshape(()).double()
     return float(lr)
+
+
+def at_least(x: Any, least: float) -> Any:
+    """Returns the larger one; ``x`` may be a tensor, in traced functions."""
+    return x.clamp(min=least) if isinstance(x, Tensor) else max(x, least)
+
+
+def smaller(x: Any, y: Any) -> Any:
+    """Returns the smaller one of two numbers, which may be tensors in traced functions."""
+    if isinstance(x, Tensor):
+        return x.clamp(max=y) if not isinstance(y, Tensor) else _C.functions.minimum(x, y)
+    return y.clamp(max=x) if isinstance(y, Tensor) else min(x, y)
+
+
+def square_root(x: Any) -> Any:
+    """Returns the root of a number, which may be a tensor in traced functions."""
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
 
 
 def parameters_by_layout(

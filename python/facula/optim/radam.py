@@ -6,9 +6,16 @@ from typing import Any
 
 from .. import _C
 from ._listed import ListOptimizer
-from .optimizer import check_betas, check_options, rate
+from .optimizer import check_betas, check_options, rate, square_root
 
 _radam = _C.ops._radam_
+
+
+def _where(condition: Any, x: Any) -> Any:
+    """Returns ``x`` where the condition holds, else 0."""
+    if isinstance(x, _C.Tensor):
+        return _C.functions.where(condition, x, 0.0)
+    return x if condition else 0.0
 
 
 class RAdam(ListOptimizer):
@@ -52,8 +59,6 @@ class RAdam(ListOptimizer):
             },
         )
 
-    _traceable = False  # the number of steps decides between two updates
-
     def _kinds(self, group: dict[str, Any]) -> dict[str, bool]:
         return {"exp_avg": True, "exp_avg_sq": True}
 
@@ -64,10 +69,7 @@ class RAdam(ListOptimizer):
         most = 2 / (1 - beta2) - 1
         # the length of the simple moving average that approximates the exponential one
         length = most - 2 * step * beta2**step / correction2
-        adaptive = length > 5
-        rectification = 1.0
-        if adaptive:
-            rectification = ((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)) ** 0.5
+        square = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
         _radam(
             *lists,
             rate(group["lr"]),
@@ -77,8 +79,7 @@ class RAdam(ListOptimizer):
             group["weight_decay"],
             1 - beta1**step,
             correction2,
-            rectification,
+            square_root(_where(length > 5, square)),
             group["decoupled_weight_decay"],
             group["maximize"],
-            adaptive,
         )

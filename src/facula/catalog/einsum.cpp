@@ -9,6 +9,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/one_sided.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -128,12 +129,10 @@ void note_sizes(Extents& size, const Tensor& t, const std::string& own) {
   for (size_t k = 0; k < own.size(); ++k) {
     auto [it, fresh] = size.try_emplace(own[k], t.size(int(k)));
     if (fresh) continue;
-    runtime_check(it->second == t.size(int(k)) || it->second == SymInt(int64_t(1)) ||
-                      t.size(int(k)) == SymInt(int64_t(1)),
-                  "einsum")
-        << "subscript '" << own[k] << "' has size " << t.size(int(k)) << " for one operand and " << it->second
-        << " for another";
-    if (it->second == SymInt(int64_t(1))) it->second = t.size(int(k));
+    auto both = sym::broadcast_size(it->second, t.size(int(k)));
+    runtime_check(both, "einsum") << "subscript '" << own[k] << "' has size " << t.size(int(k))
+                                  << " for one operand and " << it->second << " for another";
+    it->second = *both;
   }
 }
 // t as matrices [batch..., outer, last], each of the two one dimension for all its subscripts.

@@ -1,6 +1,7 @@
 // Embedding tables and one-hot encodings.
 #include <limits>
 
+#include "facula/autograd/tracing.h"
 #include "facula/catalog/elements.h"
 #include "facula/catalog/index_helpers.h"
 #include "facula/catalog/widened.h"
@@ -44,6 +45,9 @@ FACULA_FAMILY(embedding) {
         Tensor grad = v.grad(), indices = v["indices"];
         SymInt rows = v.call().size("weight", 0);
         if (v.call().flag("sparse")) {
+          supported_check(!autograd::Tracing::current(), "embedding")
+              << "has sparse=True, and a traced function holds no sparse gradients"
+              << hint("leave sparse False");
           runtime_check(!v.call().flag("scale_grad_by_freq"), "embedding")
               << "scale_grad_by_freq not supported with sparse gradients" << hint("leave sparse False");
           return grads(_sparse_rows(grad, indices, rows, v.call().integer("padding_idx")), Tensor());

@@ -206,11 +206,10 @@ FACULA_FAMILY(optimizer) {
           {"params{[3, 2], [4]}, grads{[3, 2], [4]}, exp_avgs{[3, 2], [4]}, exp_avg_sqs{[3, 2](0.1, 2), [4](0.1, 2)}, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, bias_correction2=0.01, of_gradient=0.1, of_mean=0.2, decoupled=True, maximize=False"});
   define(
       "_radam_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, Scalar lr, Scalar beta1, Scalar beta2, "
-      "Scalar eps, Scalar weight_decay, Scalar bias_correction1, Scalar bias_correction2, Scalar rectification, bool decoupled, bool maximize, "
-      "bool adaptive) -> ()")
+      "Scalar eps, Scalar weight_decay, Scalar bias_correction1, Scalar bias_correction2, Scalar rectification, bool decoupled, bool maximize) -> ()")
       .doc(
-          "Adam with a rectified variance; not `adaptive`: as long as there are too few steps for one, steps are the mean gradient.  Liu et "
-          "al., 2019.")
+          "Adam with a rectified variance; a `rectification` of 0 means that there are too few steps for one, and steps are the mean "
+          "gradient.  Liu et al., 2019.")
       .bind(function)
       .composite([](const Call& c, const std::vector<Tensor>& params, const std::vector<Tensor>& gradients,
                     const std::vector<Tensor>& means, const std::vector<Tensor>& squares, const Tensor& lr,
@@ -223,14 +222,14 @@ FACULA_FAMILY(optimizer) {
           copy_(means[k], m);
           copy_(squares[k], v);
           Tensor update = mul(div(m, exact(correction1)), lr);
-          if (c.flag("adaptive"))
-            update = mul(update, mul(div(sqrt(exact(correction2)), add(sqrt(v), eps)), rectification));
+          Tensor adapted = mul(update, mul(div(sqrt(exact(correction2)), add(sqrt(v), eps)), rectification));
+          update = where(gt(rectification, 0), adapted, update);
           copy_(params[k], sub(value, update));
         }
         return Results();
       })
       .samples(
-          {"params{[3, 2], [4]}, grads{[3, 2], [4]}, exp_avgs{[3, 2], [4]}, exp_avg_sqs{[3, 2](0.1, 2), [4](0.1, 2)}, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, bias_correction1=0.1, bias_correction2=0.01, rectification=0.5, decoupled=True, maximize=False, adaptive=True"});
+          {"params{[3, 2], [4]}, grads{[3, 2], [4]}, exp_avgs{[3, 2], [4]}, exp_avg_sqs{[3, 2](0.1, 2), [4](0.1, 2)}, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, bias_correction1=0.1, bias_correction2=0.01, rectification=0.5, decoupled=True, maximize=False"});
   define(
       "_asgd_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] axs, Scalar eta, Scalar mu, Scalar lambd, Scalar weight_decay, bool maximize) -> ()")
       .doc("Stochastic gradient descent that averages its iterates in axs.  Polyak and Juditsky, 1992.")

@@ -1,12 +1,14 @@
 // Copies that rearrange: joining, repeating, mirroring, padding, triangles.
 #include "facula/autograd/calls.h"
 #include "facula/autograd/function.h"
+#include "facula/autograd/tracing.h"
 #include "facula/catalog/shifts.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 #include "facula/run/devices.h"
+#include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 
 using namespace facula;
@@ -35,8 +37,16 @@ FACULA_FAMILY(shape) {
       .doc("self if its memory is already in that order, else a copy that is.")
       .bind(method)
       .procedure([](const Tensor& self, MemoryFormat format) {
+        sym::Refused refused;
         if (format == MemoryFormat::preserve || self.is_contiguous(format)) return self;
-        return clone(self, format);
+        Tensor copy;
+        {
+          sym::Refused of_clone;
+          copy = clone(self, format);
+        }
+        auto* trace = autograd::Tracing::current();
+        if (trace && !refused.guards().empty()) trace->computes_view(copy, self);
+        return copy;
       })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("_row_major(Tensor self) -> Tensor")

@@ -6,6 +6,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/views.h"
 #include "facula/ops.h"
+#include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 
 using namespace facula;
@@ -96,6 +97,7 @@ FACULA_FAMILY(view) {
         if (!is_complex(self.dtype())) return self;
         if (!is_recorded()) return _conj(self);
         Tensor computed = conj_physical(self);
+        sym::Refused none;  // it is a view for all sizes
         if (auto* trace = autograd::Tracing::current()) trace->computes_view(computed, self);
         return computed;
       })
@@ -163,17 +165,25 @@ FACULA_FAMILY(view) {
         Dims to = infer_shape("reshape", shape, self.numel());
         if (!Mode::current())
           return Geometry("reshape", self).can_view(to) ? view(self, to) : view(contiguous(self), to);
-        bool seen, later;  // later: it may be a view where a program meets other sizes
+        bool seen, later, assumed;  // later: it may be a view where a program meets other sizes
+        sym::Refused refused;
         {
           sym::Comparing comparing("reshape", sym::Comparing::assumes);
           seen = Geometry("reshape", self).can_view(to);
-          later = sym::Comparing::assumed();
+          assumed = sym::Comparing::assumed();
+          later = assumed || !refused.guards().empty();
         }
         // The program infers such sizes itself, and says what does not fit.
         SymSpan asked = std::ranges::any_of(to, sym::is_run_time) ? shape : SymSpan(to);
         if (seen && !later) return view(self, asked);
-        Tensor rows = contiguous(self), shaped = view(rows, asked);
+        Tensor rows, shaped;
+        {
+          sym::Refused of_copy;
+          rows = contiguous(self), shaped = view(rows, asked);
+        }
         auto* trace = autograd::Tracing::current();
+        std::optional<sym::Refused> none;  // no guard on sizes that are known later can exclude a view
+        if (assumed) none.emplace();
         if (trace && later && !rows.is_same(self)) trace->computes_view(shaped, self);
         return shaped;
       })

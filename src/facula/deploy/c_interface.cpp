@@ -18,9 +18,10 @@ using facula::DType;
 using facula::Tensor;
 
 struct facula_program {
-  explicit facula_program(facula::Program p) : program(std::move(p)) {}
+  facula_program(facula::Program p, std::string text) : program(std::move(p)), extra(std::move(text)) {}
   facula::Program program;
-  std::mutex mutex;  // held by calls of programs that write their state
+  std::string extra;  // what Python stored with the program: the structure of its arguments and results
+  std::mutex mutex;   // held by calls of programs that write their state
   bool writes = false;
 };
 
@@ -102,7 +103,9 @@ facula_program* facula_load(const char* path) {
   return guarded(static_cast<facula_program*>(nullptr), [&] {
     value_check(path, "facula_load") << "the path is null";
     if (facula::io::is_program_file(path)) facula::io::add_kernels_of(path);
-    auto loaded = std::make_unique<facula_program>(facula::Program::load(path));
+    std::string extra;
+    auto program = facula::Program::load(path, &extra);
+    auto loaded = std::make_unique<facula_program>(std::move(program), std::move(extra));
     auto& capture = loaded->program.traced().capture();
     loaded->writes = !capture.graph.mutated.empty() || !capture.slots.empty();
     return loaded.release();
@@ -172,7 +175,7 @@ int facula_state(facula_program* p, int k, facula_array* state) {
 }
 int facula_save(const facula_program* p, const char* path) {
   return guarded(1, [&] {
-    p->program.save(path);
+    p->program.save(path, p->extra);
     return 0;
   });
 }

@@ -13,19 +13,30 @@ void Cells::write(Cell& c, Value* next) {
   ++c.version;
   by_version_[next] = &c;
   if (!c.copies) return;
-  for (auto* other : *c.copies)
+  for (auto& g : c.copies->apart) sym::Shapes::current()->guard(g);
+  if (!c.copies->apart.empty()) return;
+  for (auto* other : c.copies->cells)
     if (other != &c) other->stale = any_stale_ = true;
 }
 
-void Cells::join(Cell& a, Cell& b) {
-  for (auto* c : {&a, &b})
-    if (!c->copies) c->copies = std::make_shared<std::vector<Cell*>>(1, c);
-  if (a.copies == b.copies) return;
-  auto into = a.copies, from = b.copies;
-  for (auto* c : *from) {
-    into->push_back(c);
-    c->copies = into;
+void Cells::join(Cell& a, Cell& b, const std::vector<sym::Guard>& apart) {
+  bool separable = !apart.empty();
+  for (auto* c : {&a, &b}) {
+    if (!c->copies) c->copies = std::make_shared<Copies>(Copies{{c}, {}});
+    else separable &= !c->copies->apart.empty();
   }
+  auto into = a.copies, from = b.copies;
+  if (into != from)
+    for (auto* c : from->cells) {
+      into->cells.push_back(c);
+      c->copies = into;
+    }
+  if (!separable) {
+    into->apart.clear();
+    return;
+  }
+  if (into != from) into->apart.insert(into->apart.end(), from->apart.begin(), from->apart.end());
+  into->apart.insert(into->apart.end(), apart.begin(), apart.end());
 }
 
 Value* Cells::version_of(Value* v) const {

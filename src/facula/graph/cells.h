@@ -11,12 +11,19 @@
 
 namespace facula::graph {
 
+struct Cell;
+// Cells that may be one memory in eager calls, which the trace copies. If `apart` is empty, they are one memory, and writing
+// one makes the others stale; otherwise they are separate memories when these guards hold.
+struct Copies {
+  std::vector<Cell*> cells;
+  std::vector<sym::Guard> apart;
+};
+
 struct Cell {
-  Value *first, *now;        // the first and the latest version
-  int version = 0;           // how often it was written
-  bool has_history = false;  // a recorded write gave it a history
-  // Eager calls would give these cells one memory, which the trace copies. Writing one makes the others stale.
-  std::shared_ptr<std::vector<Cell*>> copies = {};
+  Value *first, *now;                   // the first and the latest version
+  int version = 0;                      // how often it was written
+  bool has_history = false;             // a recorded write gave it a history
+  std::shared_ptr<Copies> copies = {};  // null: its memory is its own
   bool stale = false;
   // The value whose memory it is, for a result of a custom function that returns an input or a view of one.
   Value* alias_of = nullptr;
@@ -43,8 +50,8 @@ class Cells {
   // The same; begins a cell if there is none.
   Cell& of(Value* first);
   void write(Cell& c, Value* next);
-  // Marks two cells as one memory of eager calls.
-  void join(Cell& a, Cell& b);
+  // Marks two cells as one memory of eager calls, or, unless `apart` is empty, as one where these guards do not hold.
+  void join(Cell& a, Cell& b, const std::vector<sym::Guard>& apart);
   bool any_stale() const { return any_stale_; }
   bool any_history() const { return any_history_; }
   void give_history(Cell& c) { c.has_history = any_history_ = true; }

@@ -25,6 +25,9 @@ const op::Operator& OperatorReader::op() {
   auto* o = op::find(name);
   if (!o || autograd::derivation_of(*o)) {
     at_ = from;
+    bool is_users = name.find("::") != name.npos && name.find_first_of(" \n%[") == name.npos;
+    runtime_check(!is_users, "load") << "the program calls " << name << ", which this process does not have"
+                                     << hint("load the library that defines it first");
     fail("no operator has this name");
   }
   if (!is_recorded(*o)) {

@@ -12,6 +12,7 @@
 #include "facula/op/key.h"
 #include "facula/op/registry.h"
 #include "facula/op/views.h"
+#include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
 #include "facula/tensor/observe.h"
@@ -147,7 +148,8 @@ void Tracer::computes_view(const Tensor& result, const Tensor& of) {
   // operands.
   if (frozen_before_ || backward_begin_ >= 0 || op::Mode::current() != this) return;
   auto cell = [&](const Tensor& t) -> Cell& { return cells_.of(cells_.first_of(recorded_value(t))); };
-  cells_.join(cell(of), cell(result));
+  auto* refused = sym::Refused::current();  // the result is a view of `of` only for other sizes
+  cells_.join(cell(of), cell(result), refused ? refused->guards() : std::vector<sym::Guard>());
 }
 
 void Tracer::check_written(Value* v) const {

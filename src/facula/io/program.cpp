@@ -5,6 +5,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/io/checkpoint.h"
 #include "facula/io/program_file.h"
+#include "facula/io/region.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/traced.h"
@@ -50,7 +51,8 @@ class Reader {
   }
   std::unique_ptr<run::Traced> program() const {
     graph::Capture c;
-    c.graph = graph::parse_graph(v_["graph"].string());
+    Value regions = v_.contains("regions") ? v_["regions"] : Value(List());
+    c.graph = graph::parse_graph(define_regions(regions, v_["graph"].string(), path_));
     auto& g = c.graph;
     std::vector<Tensor> tensors;
     for (auto& item : v_["tensors"].list()) {
@@ -132,17 +134,20 @@ void write(const std::string& path, const run::Traced& program, const std::strin
           << "the program draws from a generator of its own, which a file cannot hold"
           << hint("let it draw from the default generator");
     }
-  save(path, Dict{{kFormat, kVersion},
-                  {"name", program.name()},
-                  {"graph", graph::print(c.graph)},
-                  {"tensors", tensors.values()},
-                  {"captured", c.captured.size()},
-                  {"results", c.results},
-                  {"differentiates", c.differentiates},
-                  {"required", std::move(required)},
-                  {"slots", std::move(slots)},
-                  {"checks", std::move(checks)},
-                  {"extra", extra}});
+  Dict file{{kFormat, kVersion},
+            {"name", program.name()},
+            {"graph", graph::print(c.graph)},
+            {"tensors", tensors.values()},
+            {"captured", c.captured.size()},
+            {"results", c.results},
+            {"differentiates", c.differentiates},
+            {"required", std::move(required)},
+            {"slots", std::move(slots)},
+            {"checks", std::move(checks)},
+            {"extra", extra}};
+  // Earlier releases read files without regions.
+  if (List regions = regions_of(c.graph); !regions.empty()) file.set("regions", std::move(regions));
+  save(path, std::move(file));
 }
 
 }  // namespace

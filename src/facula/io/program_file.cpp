@@ -27,8 +27,19 @@ class ProgramFile {
     check_version(json(kHead));
     runtime_check(archive_.has("program.json"), "load")
         << path_
-        << " holds a program that only Python can run: it contains functions of functions (cond, while_loop, scan)";
+        << " holds a program that only Python can run: the release that wrote it left out program.json"
+        << hint("load it in Python and save it again");
     Value p = json("program.json"), t = json("tensors.json");
+    List regions;
+    if (p.contains("regions"))
+      for (auto& r : p["regions"].list()) {
+        List functions;
+        for (auto& lines : r["functions"].list()) functions.push_back(text(lines));
+        regions.push_back(Dict{{"name", r["name"]},
+                               {"kind", r["kind"]},
+                               {"split", r["split"]},
+                               {"functions", std::move(functions)}});
+      }
     read_tensors(t);
     auto captured = p["captured"].list();
     std::vector<Tensor> order;
@@ -50,6 +61,7 @@ class ProgramFile {
                 {"required", p["required"]},
                 {"slots", std::move(slots)},
                 {"checks", std::move(checks)},
+                {"regions", std::move(regions)},
                 {"extra", p["extra"]}};
   }
 

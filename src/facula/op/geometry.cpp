@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 #include "facula/tensor/in_order.h"
 
@@ -157,10 +158,10 @@ Geometry& Geometry::expand(SymSpan to) & {
     if (keep || SymInt::surely_equal(size, wanted)) {
       sizes.push_back(size);
       strides.push_back(stride);
-    } else if (size == 1) {
+    } else if ((sym::is_run_time(size) || size.hint() != wanted.hint()) && size == 1) {
       user_check(wanted >= 0, op_) << "invalid expanded size " << wanted << " at dimension " << d;
       sizes.push_back(wanted);
-      strides.push_back(wanted == 1 ? stride : SymInt(0));
+      strides.push_back(wanted.hint() == 1 && wanted == 1 ? stride : SymInt(0));
     } else {
       user_check(!sym::is_run_time(size) && sym::may_equal(size, wanted), op_)
           << "The expanded size of the tensor (" << wanted << ") must match the existing size (" << size
@@ -459,21 +460,37 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
 std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
   if (!sizes.empty() && elements_in_order(sizes, strides) > 0 && !any_symbolic(to))
     return product(to) == product(sizes) ? std::optional(contiguous_strides(to)) : std::nullopt;
-  if (product(sizes) == 0) {
+  sym::OneSided compared;
+  auto result = [&](bool possible, const Dims& of) {
+    return compared.answer(possible) ? std::optional(of) : std::nullopt;
+  };
+  if (compared.equal(product(sizes), 0)) {
     bool same = sizes.size() == to.size();
-    for (size_t d = 0; same && d < to.size(); ++d) same = sizes[d] == to[d];
+    for (size_t d = 0; same && d < to.size(); ++d) same = compared.equal(sizes[d], to[d]);
+    compared.answer(true);
     return same ? Dims(strides) : contiguous_strides(to);
   }
-  if (sizes.empty()) return product(to) == 1 ? std::optional(Dims(to.size(), 1)) : std::nullopt;
+  if (sizes.empty()) return result(compared.equal(product(to), 1), Dims(to.size(), 1));
   auto is_run_time = [](SymInt s) { return s.is_symbolic() && sym::is_run_time(s); };
   bool run_time = std::ranges::any_of(sizes, is_run_time) || std::ranges::any_of(to, is_run_time);
   Dims out(to.size(), 0);
   size_t v = to.size();  // dimensions of the view from here on have strides
   size_t d = sizes.size();
   while (d > 0) {
-    // The maximal run of dimensions without gaps between them that ends with dimension d - 1.
-    SymInt inner = strides[d - 1], extent = sizes[--d];
-    while (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == extent * inner)) extent *= sizes[--d];
+    // The maximal run of dimensions without gaps between them that ends with dimension d - 1. Strides are compared
+    // before sizes, since equal strides rely on nothing.
+    // Strides count a size of 0 as 1 (contiguous_strides), which makes no difference to an empty tensor.
+    auto counted = [](SymInt n) { return n.is_symbolic() ? max(n, SymInt(int64_t(1))) : n; };
+    SymInt inner = strides[d - 1], extent = sizes[--d], steps = counted(extent);
+    auto joins = [&] {
+      SymInt next = extent * inner;
+      return sym::same(strides[d - 1], next) || sym::same(strides[d - 1], steps * inner) ||
+             compared.equal(sizes[d - 1], 1) || compared.equal(strides[d - 1], next);
+    };
+    while (d > 0 && joins()) {
+      extent *= sizes[--d];
+      steps *= counted(sizes[d]);
+    }
     SymInt filled = 1;
     // The last run takes all remaining dimensions: its size follows from the numbers of elements.
     if (run_time && d == 0) {
@@ -481,19 +498,21 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
         out[--v] = filled * inner;
         filled *= to[v];
       }
-      return out;
+      return result(true, out);
     }
     auto fills = [&] {  // for all values of the symbols
       return extent.is_symbolic() && !SymInt::surely_equal(filled, extent) &&
              SymInt::surely_equal(filled * to[v - 1], extent);
     };
-    while (v > 0 && (fills() || filled < extent || to[v - 1] == 1)) {
+    // The hints decide which run takes a dimension; each run has to be filled exactly for all sizes.
+    auto is_less = [&] { return run_time ? filled < extent : filled.hint() < extent.hint(); };
+    while (v > 0 && (fills() || is_less() || compared.equal(to[v - 1], 1))) {
       out[--v] = filled * inner;
       filled *= to[v];
     }
-    if (filled != extent) return std::nullopt;
+    if (!compared.equal(filled, extent)) return result(false, out);
   }
-  return v == 0 ? std::optional(out) : std::nullopt;
+  return result(v == 0, out);
 }
 
 SymInt reach(SymSpan sizes, SymSpan strides) {

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 #include "facula/tensor/block.h"
 #include "facula/tensor/change_strides.h"
@@ -145,25 +146,32 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
   if (f == MemoryFormat::contiguous && elements_in_order(n, s) >= 0) [[likely]]
     return true;
   int rank = dim();
-  SymInt expected = int64_t(1);
+  // The stride that a dimension has to have, where sizes of 0 count as 1, and as they are, which is the same unless the
+  // tensor is empty.
+  SymInt expected = int64_t(1), product = int64_t(1);
+  sym::OneSided compared;
+  auto equal = [&](SymInt a, SymInt b) {
+    bool symbolic = a.is_symbolic() || b.is_symbolic();
+    bool later = symbolic && (sym::is_run_time(a) || sym::is_run_time(b));
+    return later ? SymInt::surely_equal(a, b) : compared.equal(a, b);
+  };
   auto fits = [&](size_t d) __attribute__((always_inline)) {
-    if (sym::must_equal(n[d], int64_t(1))) return true;
-    if (!sym::must_equal(s[d], expected)) return false;
+    bool in_place = sym::same(s[d], expected) || sym::same(s[d], product);
+    if (!in_place && !equal(n[d], int64_t(1)) && !equal(s[d], expected)) return false;
     expected *= n[d].is_symbolic() ? max(n[d], SymInt(int64_t(1))) : n[d];
+    product *= n[d];
     return true;
   };
   if (int images = rank_of(f)) {
     if (rank != images) return false;
     bool ok = fits(1);
     for (int d = rank - 1; ok && d >= 2; --d) ok = fits(size_t(d));
-    return ok && fits(0);
+    return compared.answer(ok && fits(0));
   }
   for (int d = rank - 1; d >= 0; --d)
-    if (!fits(size_t(d)))
-      return std::ranges::any_of(n, [](SymInt x) {
-        return sym::must_equal(x, int64_t(0));
-      });  // an empty tensor is in any order
-  return true;
+    if (!fits(size_t(d)))  // an empty tensor is in any order
+      return compared.answer(std::ranges::any_of(n, [&](SymInt x) { return equal(x, int64_t(0)); }));
+  return compared.answer(true);
 }
 
 namespace {
@@ -498,7 +506,9 @@ Dims strides_for(SymSpan sizes, MemoryFormat f) {
 Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   // If all operands agree, the result takes their strides.
   bool same = !operands.empty(), contiguous = same, channels_last = same;
-  for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes);
+  sym::OneSided compared;  // the strides of other sizes are computed, which is right for equal sizes too
+  auto equal = [&](SymInt a, SymInt b) { return compared.equal(a, b); };
+  for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes, equal);
   for (auto& t : operands) {
     contiguous = same && contiguous && t.is_contiguous();
     channels_last =
@@ -507,8 +517,9 @@ Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   if (operands.empty() || contiguous) return contiguous_strides(sizes);
   if (channels_last) return channels_last_strides(sizes);
   for (auto& t : operands)
-    same = same && std::ranges::equal(t.strides(), operands[0].strides()) && t.is_non_overlapping_and_dense();
-  if (same) return Dims(operands[0].strides());
+    same = same && std::ranges::equal(t.strides(), operands[0].strides(), equal) &&
+           t.is_non_overlapping_and_dense();
+  if (compared.answer(same)) return Dims(operands[0].strides());
 
   size_t rank = sizes.size();
   // The stride of an operand along a dimension of the result, 0 if it broadcasts.
@@ -559,13 +570,9 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   for (auto& s : sizes)
     for (size_t k = 0; k < s.size(); ++k) {
       auto& to = out[rank - s.size() + k];
-      // For run-time sizes, equal sizes and numbers need no comparison.
-      bool later = sym::is_run_time(s[k]) || sym::is_run_time(to);
-      if (later && SymInt::surely_equal(to, s[k])) continue;
-      if (later && SymInt::surely_equal(to, int64_t(1))) to = s[k];
-      else if (s[k] == SymInt(int64_t(1))) continue;
-      else if (to == SymInt(int64_t(1))) to = s[k];
-      else if (to != s[k]) {
+      if (auto both = sym::broadcast_size(to, s[k])) {
+        to = *both;
+      } else {
         std::ostringstream all;
         for (size_t j = 0; j < sizes.size(); ++j)
           all << (j ? j + 1 == sizes.size() ? " and " : ", " : "") << to_string(sizes[j]);
@@ -577,10 +584,18 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   return out;
 }
 
+// True if `from` equals `to`, or is 1.
+static bool fits(SymInt from, SymInt to) {
+  constexpr int64_t kOne = 1;
+  if (sym::same(from, to) || sym::same(from, kOne)) return true;
+  if (sym::is_run_time(from) || sym::is_run_time(to)) return from == SymInt(kOne) || from == to;
+  return (from.hint() == to.hint() && from == to) || from == SymInt(kOne);
+}
+
 bool broadcasts_to(SymSpan from, SymSpan to) {
   if (from.size() > to.size()) return false;
   for (size_t k = 0; k < from.size(); ++k)
-    if (from[k] != SymInt(int64_t(1)) && from[k] != to[to.size() - from.size() + k]) return false;
+    if (!fits(from[k], to[to.size() - from.size() + k])) return false;
   return true;
 }
 
