@@ -113,6 +113,14 @@ def test_products_are_sums_of_integers_within_a_step_of_the_graph_in_floating_po
     assert (model(x) - net.eval()(x)).abs().max() < 0.1
 
 
+def test_a_graph_that_was_exported_without_gradients_is_the_same(net, x):
+    models = [converted(copy.deepcopy(net), x, xnnpack())]
+    with facula.no_grad():
+        models.append(converted(copy.deepcopy(net), x, xnnpack()))
+    assert targets(models[0].lowered_graph) == targets(models[1].lowered_graph)
+    assert facula.equal(models[0](x), models[1](x))
+
+
 def test_moves_and_pools_are_applied_to_integers(net, x):
     lowered = converted(net, x, xnnpack()).lowered_graph
     by_name = {n.target._opname: n for n in lowered.nodes if hasattr(n.target, "_opname")}

@@ -204,6 +204,21 @@ _RULES: tuple[Callable[[GraphModule, Node], bool], ...] = (
 )
 
 
+def drop_detached(model: GraphModule) -> None:
+    """Erases calls of detach, which a graph that was exported without gradients has behind every operator.
+
+    Those that belong to the updates of running statistics stay.
+    """
+    for node in list(model.graph.nodes):
+        if _name(node) != "detach":
+            continue
+        around = {_name(n) for n in (node.args[0], *node.users)}
+        if around & {"_update_running_mean", "_update_running_var", "_with_history"}:
+            continue
+        node.replace_all_uses_with(node.args[0])
+        model.graph.erase_node(node)
+
+
 def recompose(model: GraphModule) -> None:
     """Replaces operators by the layers that they come from."""
     for node in list(model.graph.nodes):
