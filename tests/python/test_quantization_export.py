@@ -304,3 +304,51 @@ def test_a_converted_model_is_copied_and_its_state_loaded(net, x):
     again.load_state_dict(state)
     assert not facula.equal(again(x), model(x))
     assert facula.allclose(again(x), reference(again)(x), atol=0.1)
+
+
+TUTORIAL = """
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from torchao.quantization.pt2e import MinMaxObserver, move_exported_model_to_eval
+from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import Quantizer
+from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import X86InductorQuantizer
+
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(5, 10)
+
+    def forward(self, x):
+        return self.linear(x)
+
+example_inputs = (torch.randn(1, 5),)
+m = M().eval()
+exported = torch.export.export(m, example_inputs).module()
+prepared = prepare_pt2e(exported, XNNPACKQuantizer().set_global(get_symmetric_quantization_config()))
+prepared(*example_inputs)
+quantized = convert_pt2e(prepared)
+move_exported_model_to_eval(quantized)
+torch.export.save(torch.export.export(quantized, example_inputs), "quantized.pt2")
+loaded = torch.export.load("quantized.pt2").module()
+assert torch.equal(loaded(*example_inputs), quantized(*example_inputs))
+assert (m(*example_inputs) - quantized(*example_inputs)).abs().max() < 0.1
+config = get_symmetric_quantization_config(is_qat=True)
+exported = torch.export.export(M(), example_inputs).module()
+qat = prepare_qat_pt2e(exported, XNNPACKQuantizer().set_global(config))
+qat(*example_inputs).sum().backward()
+convert_pt2e(qat)
+assert Quantizer.__module__.startswith("torch.ao")
+assert lower_pt2e_quantized_to_x86(quantized, example_inputs) is quantized
+"""
+
+
+def test_programs_of_tutorials_find_the_flow_under_names_of_other_libraries(tmp_path):
+    (tmp_path / "tutorial.py").write_text(TUTORIAL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "facula.torch", tmp_path / "tutorial.py"]
+    subprocess.run(command, check=True, env=environment, cwd=tmp_path)

@@ -20,7 +20,7 @@ from .export_utils import PreparedGraphModule
 from .graph_utils import LINEAR, RELUS, argument, is_call
 from .recompose import erase_unread
 
-__all__ = ["ConvertedGraphModule", "lower", "reference"]
+__all__ = ["ConvertedGraphModule", "lower", "lower_pt2e_quantized_to_x86", "reference"]
 
 _f = _C.functions
 _aten = ops.aten
@@ -336,6 +336,15 @@ def lower(model: GraphModule) -> Graph:
     for name in [n for n in model._buffers if n.startswith(_PREFIX)]:
         delattr(model, name)
     return _Lowering(model).run()
+
+
+def lower_pt2e_quantized_to_x86(model: GraphModule, example_inputs: tuple[Any, ...]) -> GraphModule:
+    """Returns a model of ``convert_pt2e``, which computes with integers already."""
+    if not isinstance(model, ConvertedGraphModule):
+        raise TypeError(
+            f"lower_pt2e_quantized_to_x86: expected a model of convert_pt2e, got {type(model).__name__}"
+        )
+    return model
 
 
 def reference(model: GraphModule) -> GraphModule:
