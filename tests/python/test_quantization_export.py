@@ -11,6 +11,8 @@ import pytest
 from facula.ao.quantization import MinMaxObserver, disable_observer
 from facula.ao.quantization.pt2e import allow_exported_model_train_eval, find_sequential_partitions
 from facula.ao.quantization.pt2e.lower import reference
+from facula.ao.quantization.pt2e.qat import fold_norms
+from facula.ao.quantization.pt2e.recompose import recompose
 from facula.ao.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from facula.ao.quantization.quantizer import (
     ComposableQuantizer,
@@ -191,6 +193,32 @@ def test_train_and_eval_of_an_exported_graph_switch_normalisation(net, x):
     assert facula.allclose(model(x), net.eval()(x), atol=1e-5)
     model.train()
     assert not facula.allclose(model(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "name, layer, norm, sizes",
+    [
+        ("conv1d", nn.Conv1d(4, 6, 3, padding=2, dilation=2, stride=2), nn.BatchNorm1d(6), (9,)),
+        ("conv2d", nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6, affine=False), (5, 6)),
+        ("conv3d", nn.Conv3d(4, 6, (1, 2, 3), (2, 1, 2), (1, 0, 2)), nn.BatchNorm3d(6), (5, 6, 7)),
+        ("conv3d", nn.Conv3d(4, 6, 3, dilation=2, groups=2, bias=False), nn.BatchNorm3d(6), (7, 7, 7)),
+        ("conv_transpose1d", nn.ConvTranspose1d(4, 6, 3), nn.BatchNorm1d(6), (5,)),
+        ("conv_transpose2d", nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), nn.BatchNorm2d(6), (5, 6)),
+        ("conv_transpose2d", nn.ConvTranspose2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), (5, 6)),
+        ("linear", nn.Linear(4, 6), nn.BatchNorm1d(6), ()),
+    ],
+)
+def test_layers_are_restored_and_normalisation_becomes_a_part_of_them(name, layer, norm, sizes):
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    model, x = nn.Sequential(layer, norm).eval(), facula.randn(2, 4, *sizes)
+    graph = export(model, (x,)).module()
+    recompose(graph)
+    assert [t._opname for t in targets(graph.graph)] == [name, "batch_norm"]
+    assert facula.equal(graph(x), model(x))
+    fold_norms(graph)
+    assert [t._opname for t in targets(graph.graph)] == [name]
+    assert facula.allclose(graph(x), model(x), atol=1e-5)
 
 
 def test_modules_are_left_in_floating_point_by_name_and_class(net, x):
