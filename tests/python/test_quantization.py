@@ -267,6 +267,19 @@ def test_a_module_that_cannot_be_converted_is_named():
         Q.prepare(net)
 
 
+def test_values_and_observers_that_have_no_scale_are_named():
+    model = Net().eval()
+    model.qconfig = Q.get_default_qconfig("x86")
+    with pytest.raises(RuntimeError, match="HistogramObserver of quant: the values contain NaN"):
+        Q.prepare(model)(facula.full((2, 1, 6, 6), float("nan")))
+    channels = Q.PerChannelMinMaxObserver.with_args(dtype=facula.quint8)
+    model.qconfig = Q.QConfig(activation=channels, weight=Q.default_weight_observer)
+    observed = Q.prepare(model)
+    observed(facula.randn(2, 1, 6, 6))
+    with pytest.raises(ValueError, match="convert: .*: activations have one scale, and PerChannelMinMax"):
+        Q.convert(observed)
+
+
 def test_a_state_of_another_layout_is_refused_by_name():
     q = converted()
     with pytest.raises(RuntimeError, match=r"load_state_dict: conv\.weight has dtype facula\.float32"):

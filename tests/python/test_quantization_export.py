@@ -11,6 +11,8 @@ import pytest
 from facula.ao.quantization import MinMaxObserver, disable_observer
 from facula.ao.quantization.pt2e import allow_exported_model_train_eval, find_sequential_partitions
 from facula.ao.quantization.pt2e.lower import reference
+from facula.ao.quantization.pt2e.qat import fold_norms
+from facula.ao.quantization.pt2e.recompose import recompose
 from facula.ao.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from facula.ao.quantization.quantizer import (
     ComposableQuantizer,
@@ -113,6 +115,14 @@ def test_products_are_sums_of_integers_within_a_step_of_the_graph_in_floating_po
     assert (model(x) - net.eval()(x)).abs().max() < 0.1
 
 
+def test_a_graph_that_was_exported_without_gradients_is_the_same(net, x):
+    models = [converted(copy.deepcopy(net), x, xnnpack())]
+    with facula.no_grad():
+        models.append(converted(copy.deepcopy(net), x, xnnpack()))
+    assert targets(models[0].lowered_graph) == targets(models[1].lowered_graph)
+    assert facula.equal(models[0](x), models[1](x))
+
+
 def test_moves_and_pools_are_applied_to_integers(net, x):
     lowered = converted(net, x, xnnpack()).lowered_graph
     by_name = {n.target._opname: n for n in lowered.nodes if hasattr(n.target, "_opname")}
@@ -183,6 +193,32 @@ def test_train_and_eval_of_an_exported_graph_switch_normalisation(net, x):
     assert facula.allclose(model(x), net.eval()(x), atol=1e-5)
     model.train()
     assert not facula.allclose(model(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "name, layer, norm, sizes",
+    [
+        ("conv1d", nn.Conv1d(4, 6, 3, padding=2, dilation=2, stride=2), nn.BatchNorm1d(6), (9,)),
+        ("conv2d", nn.Conv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6, affine=False), (5, 6)),
+        ("conv3d", nn.Conv3d(4, 6, (1, 2, 3), (2, 1, 2), (1, 0, 2)), nn.BatchNorm3d(6), (5, 6, 7)),
+        ("conv3d", nn.Conv3d(4, 6, 3, dilation=2, groups=2, bias=False), nn.BatchNorm3d(6), (7, 7, 7)),
+        ("conv_transpose1d", nn.ConvTranspose1d(4, 6, 3), nn.BatchNorm1d(6), (5,)),
+        ("conv_transpose2d", nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), nn.BatchNorm2d(6), (5, 6)),
+        ("conv_transpose2d", nn.ConvTranspose2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), (5, 6)),
+        ("linear", nn.Linear(4, 6), nn.BatchNorm1d(6), ()),
+    ],
+)
+def test_layers_are_restored_and_normalisation_becomes_a_part_of_them(name, layer, norm, sizes):
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    model, x = nn.Sequential(layer, norm).eval(), facula.randn(2, 4, *sizes)
+    graph = export(model, (x,)).module()
+    recompose(graph)
+    assert [t._opname for t in targets(graph.graph)] == [name, "batch_norm"]
+    assert facula.equal(graph(x), model(x))
+    fold_norms(graph)
+    assert [t._opname for t in targets(graph.graph)] == [name]
+    assert facula.allclose(graph(x), model(x), atol=1e-5)
 
 
 def test_modules_are_left_in_floating_point_by_name_and_class(net, x):
@@ -296,3 +332,51 @@ def test_a_converted_model_is_copied_and_its_state_loaded(net, x):
     again.load_state_dict(state)
     assert not facula.equal(again(x), model(x))
     assert facula.allclose(again(x), reference(again)(x), atol=0.1)
+
+
+TUTORIAL = """
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from torchao.quantization.pt2e import MinMaxObserver, move_exported_model_to_eval
+from torchao.quantization.pt2e.lowering import lower_pt2e_quantized_to_x86
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import Quantizer
+from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import X86InductorQuantizer
+
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(5, 10)
+
+    def forward(self, x):
+        return self.linear(x)
+
+example_inputs = (torch.randn(1, 5),)
+m = M().eval()
+exported = torch.export.export(m, example_inputs).module()
+prepared = prepare_pt2e(exported, XNNPACKQuantizer().set_global(get_symmetric_quantization_config()))
+prepared(*example_inputs)
+quantized = convert_pt2e(prepared)
+move_exported_model_to_eval(quantized)
+torch.export.save(torch.export.export(quantized, example_inputs), "quantized.pt2")
+loaded = torch.export.load("quantized.pt2").module()
+assert torch.equal(loaded(*example_inputs), quantized(*example_inputs))
+assert (m(*example_inputs) - quantized(*example_inputs)).abs().max() < 0.1
+config = get_symmetric_quantization_config(is_qat=True)
+exported = torch.export.export(M(), example_inputs).module()
+qat = prepare_qat_pt2e(exported, XNNPACKQuantizer().set_global(config))
+qat(*example_inputs).sum().backward()
+convert_pt2e(qat)
+assert Quantizer.__module__.startswith("torch.ao")
+assert lower_pt2e_quantized_to_x86(quantized, example_inputs) is quantized
+"""
+
+
+def test_programs_of_tutorials_find_the_flow_under_names_of_other_libraries(tmp_path):
+    (tmp_path / "tutorial.py").write_text(TUTORIAL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "facula.torch", tmp_path / "tutorial.py"]
+    subprocess.run(command, check=True, env=environment, cwd=tmp_path)

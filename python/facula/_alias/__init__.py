@@ -28,6 +28,7 @@ from .. import _unsupported
 from .._namespace import names_now, renamed
 from .._native import complete
 from ..torch_version import TorchVersion
+from . import moved
 
 _PATH = str(Path(__file__).parent / "path")
 _OURS, _THEIRS = "facula", "torch"
@@ -231,6 +232,7 @@ def install() -> None:
     sys.modules[_OURS + ".torch"] = facula
     facula.torch = facula  # type: ignore[attr-defined]  # torch.torch is torch
     sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(1, moved.Finder())
     if _PATH not in sys.path:
         sys.path.insert(1, _PATH)  # for programs that check whether the distribution is installed
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)

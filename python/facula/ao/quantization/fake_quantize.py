@@ -4,9 +4,11 @@ a model is trained.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ... import _C, _qscheme
+from ..._ops import ops
 from ..._types import qint8, quint4x2, quint8
 from ...nn import Module
 from .observer import (
@@ -226,18 +228,79 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
             )
 
     def forward(self, X: Tensor) -> Tensor:
-        if self.observer_enabled[0] == 1:
-            inner = self.activation_post_process
+        inner = self.activation_post_process
+        observes, rounds = bool(self.observer_enabled), bool(self.fake_quant_enabled)
+        if observes and rounds and self._is_settled(X):
+            return self._step(X)
+        if observes:
             inner(X.detach())
-            symmetric = self.qscheme in (_qscheme.per_tensor_symmetric, _qscheme.per_channel_symmetric)
             ranges = inner.min_val.reshape(-1), inner.max_val.reshape(-1)
-            scale, zero_point = _chosen(*ranges, inner.quant_min, inner.quant_max, symmetric)
+            scale, zero_point = _chosen(*ranges, inner.quant_min, inner.quant_max, self._is_symmetric())
             if self.scale.shape != scale.shape:
                 self.scale.resize_(scale.shape)
                 self.zero_point.resize_(zero_point.shape)
             self.scale.copy_(scale)
             self.zero_point.copy_(zero_point)
-        return self._rounded(X) if self.fake_quant_enabled[0] == 1 else X
+        return self._rounded(X) if rounds else X
+
+    def _is_symmetric(self) -> bool:
+        return self.qscheme in (_qscheme.per_tensor_symmetric, _qscheme.per_channel_symmetric)
+
+    def _is_settled(self, x: Tensor) -> bool:
+        """Returns whether the buffers have their sizes, and one program may observe and round ``x``."""
+        inner = self.activation_post_process
+        exact = type(inner) in (MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver)
+        counts = inner.min_val.numel() == self.scale.numel() > 0 and self.zero_point.dtype == _C.int32
+        return exact and counts and x.dtype == _C.float32 and x.numel() > 0 and not _C.is_tracing()
+
+    def _step(self, x: Tensor) -> Tensor:
+        """Updates the range and the scale, and returns the rounded values, by one program."""
+        inner = self.activation_post_process
+        options = (
+            inner.averaging_constant,
+            inner.quant_min,
+            inner.quant_max,
+            self._is_symmetric(),
+            self.ch_axis if self.is_per_channel else None,
+        )
+        buffers = (inner.min_val, inner.max_val, self.scale, self.zero_point)
+        of_bounds = tuple(inner.min_val.shape)
+        return _step_program(options, x.shape, x.stride(), of_bounds)(x, *buffers)
+
+
+def _observed_and_rounded(
+    options: tuple, x: Tensor, min_val: Tensor, max_val: Tensor, scale: Tensor, zero_point: Tensor
+) -> Tensor:
+    constant, low, high, symmetric, axis = options
+    values = x.detach()
+    if axis is None:
+        limits = _f.aminmax(values)
+    else:
+        limits = _f.aminmax(values.transpose(0, axis).flatten(1), dim=1)
+    for bound, new in zip((min_val, max_val), limits):
+        average = bound + constant * (new - bound)
+        bound.copy_(_f.where(_f.isinf(bound), new, average))
+    chosen = _chosen(min_val.reshape(-1), max_val.reshape(-1), low, high, symmetric)
+    scale.copy_(chosen[0])
+    zero_point.copy_(chosen[1])
+    aten = ops.aten
+    if axis is None:
+        enabled = _f.ones([1], dtype=_C.uint8)
+        rounding = aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+        return rounding(x, chosen[0], chosen[1], enabled, low, high)[0]
+    return aten.fake_quantize_per_channel_affine_cachemask(x, chosen[0], chosen[1], axis, low, high)[0]
+
+
+@functools.lru_cache(1024)
+def _step_program(options: tuple, sizes: tuple, strides: tuple, of_bounds: tuple) -> Any:
+    """Returns the program of ``_observed_and_rounded`` for values of this layout."""
+    from ...program import trace
+
+    x = _f.empty_strided(sizes, strides).requires_grad_()
+    count = max(_f.empty(of_bounds).numel(), 1)
+    bounds = [_f.empty(of_bounds) for _ in range(2)]
+    buffers = [_f.empty([count]), _f.empty([count], dtype=_C.int32)]
+    return trace(functools.partial(_observed_and_rounded, options), x, *bounds, *buffers)
 
 
 def disable_fake_quant(mod: Module) -> None:

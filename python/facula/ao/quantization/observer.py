@@ -240,6 +240,16 @@ def _valid(min_val: Tensor, max_val: Tensor) -> bool:
     return True
 
 
+def check_activation(post: Any) -> None:
+    """Raises ValueError for an observer of activations that has several scales."""
+    post = getattr(post, "activation_post_process", post)
+    if getattr(post, "qscheme", None) in PER_CHANNEL:
+        raise ValueError(
+            f"activations have one scale, and {type(post).__name__} of the qconfig has one for each channel"
+            "\n  hint: a MinMaxObserver or HistogramObserver as the qconfig's activation has one"
+        )
+
+
 class MinMaxObserver(UniformQuantizationObserverBase):
     """Records the smallest and largest value.
 
@@ -454,6 +464,13 @@ class HistogramObserver(UniformQuantizationObserverBase):
     def forward(self, x_orig: Tensor) -> Tensor:
         x = x_orig.detach().float()
         low, high = _f.aminmax(x) if x.numel() else (None, None)
+        if x.numel() and float(low) != float(low):
+            at = getattr(self, "observed", "")
+            raise RuntimeError(
+                f"HistogramObserver{f' of {at}' if at else ''}: the values contain NaN\n"
+                "  hint: look for the cause with facula.autograd.detect_anomaly(), or leave the module in "
+                "floating point"
+            )
         if x.numel() and (float(low) == -float("inf") or float(high) == float("inf")):
             warnings.warn("torch.inf detected in input tensor, ignoring input", stacklevel=2)
             x = x[x.abs() != float("inf")]

@@ -17,7 +17,7 @@ from ..nn.intrinsic.qat.modules import _ConvReLU, _WithNorm
 from ..nn.quantized.modules.rnn import LSTM as QuantizedLSTM
 from ..nn.quantized.modules.rnn import MultiheadAttention as QuantizedMultiheadAttention
 from .fake_quantize import FakeQuantizeBase
-from .observer import ObserverBase
+from .observer import ObserverBase, check_activation
 from .qconfig import (
     QConfig,
     _activation_is_memoryless,
@@ -191,7 +191,15 @@ def prepare(
     _add_observer_(
         model, listed, observer_non_leaf_module_list, custom.get("float_to_observed_custom_module_class", {})
     )
+    name_observers(model)
     return model
+
+
+def name_observers(model: nn.Module) -> None:
+    """Tells each observer the path of the module whose values it sees, for its errors."""
+    for path, module in model.named_modules():
+        if is_activation_post_process(module):
+            module.observed = path.rpartition(".")[0] or path
 
 
 def _remove_qconfig(module: nn.Module) -> None:
@@ -359,6 +367,8 @@ def _convert(module: nn.Module, mapping: dict, custom: dict, precomputed: bool, 
         if not isinstance(child, _WHOLE) and type_before_parametrizations(child) not in custom:
             _convert(child, mapping, custom, precomputed, path)
         try:
+            if _wants(child) and type_before_parametrizations(child) in mapping:
+                check_activation(getattr(child, "activation_post_process", None))
             replaced[name] = swap_module(child, mapping, custom, precomputed)
         except (AssertionError, NotImplementedError, RuntimeError, ValueError) as e:
             raise type(e)(

@@ -18,7 +18,7 @@ from ..nn import quantized as nnq
 from ..nn.intrinsic.modules.fused import _FusedModule
 from .backend_config import BackendConfig, ObservationType, get_native_backend_config
 from .fx.custom_config import ConvertCustomConfig, FuseCustomConfig, PrepareCustomConfig
-from .observer import FixedQParamsObserver, PlaceholderObserver
+from .observer import FixedQParamsObserver, PlaceholderObserver, check_activation
 from .qconfig import _is_reuse_input_qconfig
 from .qconfig_mapping import QConfigMapping
 from .quantization_mappings import (
@@ -314,7 +314,9 @@ class _Preparation:
             return
         path = f"activation_post_process_{self.count}"
         self.count += 1
-        setattr(self.model, path, qconfig.activation() if module is None else module)
+        module = qconfig.activation() if module is None else module
+        module.observed = n.name
+        setattr(self.model, path, module)
         with self.model.graph.inserting_after(n):
             observer = self.model.graph.call_module(path, (n,))
         for user in list(n.users):
@@ -717,6 +719,7 @@ class _Conversion:
                 return False
             module.qconfig, module.activation_post_process = self.facts["qconfigs"][node.name], post
             try:
+                check_activation(post)
                 new = table[type(module)].from_float(module)
             except (AssertionError, NotImplementedError, RuntimeError, ValueError) as e:
                 raise type(e)(f"convert_fx: {node.target}, a {type(module).__name__}: {e}") from e

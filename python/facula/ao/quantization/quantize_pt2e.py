@@ -9,7 +9,7 @@ from .pt2e.convert import convert_observers, fold_constants
 from .pt2e.lower import ConvertedGraphModule
 from .pt2e.prepare import prepare
 from .pt2e.qat import fold_norms, fold_trained_norms, scale_weights
-from .pt2e.recompose import recompose
+from .pt2e.recompose import drop_detached, recompose
 from .quantizer.quantizer import Quantizer
 
 __all__ = ["convert_pt2e", "prepare_pt2e", "prepare_qat_pt2e"]
@@ -40,6 +40,7 @@ def prepare_pt2e(model: GraphModule, quantizer: Quantizer) -> GraphModule:
         quantizer: annotates what is quantised, and how.
     """
     _check("prepare_pt2e", model, quantizer)
+    drop_detached(model)
     recompose(model)
     fold_norms(model)
     model = _annotated(model, quantizer)

@@ -154,20 +154,32 @@ class _Conversion:
         return constant
 
 
-def constant_value(model: GraphModule, node: Any) -> Any:
-    """Returns the value of a node that no argument of the model determines; None for other nodes."""
-    if not isinstance(node, Node):
-        return node
-    if node.op == "get_attr":
-        value = attribute(model, str(node.target))
-        return value.detach() if isinstance(value, _C.Tensor) else None
-    if node.op != "call_function" or node.is_impure():
-        return None
-    values = {n: constant_value(model, n) for n in node.all_input_nodes}
-    if any(v is None for v in values.values()):
-        return None
-    with _no_grad():
-        return node.target(*map_arg(node.args, values.get), **map_arg(node.kwargs, values.get))
+class Constants:
+    """The values of the nodes of a graph that no argument of the model determines.
+
+    ``constants(node)`` is None for other nodes; a number is itself.
+    """
+
+    def __init__(self, model: GraphModule) -> None:
+        self.model, self._nodes = model, set()
+        for n in model.graph.nodes:
+            computed = n.op == "call_function" and n.all_input_nodes and not n.is_impure()
+            if n.op == "get_attr" or (computed and self._nodes.issuperset(n.all_input_nodes)):
+                self._nodes.add(n)
+
+    def __call__(self, node: Any) -> Any:
+        if not isinstance(node, Node):
+            return node
+        if node not in self._nodes:
+            return None
+        if node.op == "get_attr":
+            value = attribute(self.model, str(node.target))
+            return value.detach() if isinstance(value, _C.Tensor) else None
+        values = {n: self(n) for n in node.all_input_nodes}
+        if any(v is None for v in values.values()):
+            return None
+        with _no_grad():
+            return node.target(*map_arg(node.args, values.get), **map_arg(node.kwargs, values.get))
 
 
 def _no_grad() -> Any:
@@ -178,11 +190,11 @@ def _no_grad() -> Any:
 
 def fold_constants(model: GraphModule) -> None:
     """Computes the integers of weights, which become buffers of the module."""
-    count = 0
+    count, constants = 0, Constants(model)
     for node in list(model.graph.nodes):
         if node.op != "call_function" or node.target not in QUANTIZE:
             continue
-        value = constant_value(model, node)
+        value = constants(node)
         if value is None:
             continue
         while hasattr(model, f"_frozen_param{count}"):

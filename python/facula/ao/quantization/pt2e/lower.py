@@ -15,12 +15,12 @@ from .... import _C
 from ...._ops import ops
 from ....fx import Graph, GraphModule, Node
 from ....fx.graph_module import PythonCode, _forward_from
-from .convert import DEQUANTIZE, QUANTIZE, constant_value
+from .convert import DEQUANTIZE, QUANTIZE, Constants
 from .export_utils import PreparedGraphModule
 from .graph_utils import LINEAR, RELUS, argument, is_call
 from .recompose import erase_unread
 
-__all__ = ["ConvertedGraphModule", "lower", "reference"]
+__all__ = ["ConvertedGraphModule", "lower", "lower_pt2e_quantized_to_x86", "reference"]
 
 _f = _C.functions
 _aten = ops.aten
@@ -79,6 +79,7 @@ class _Lowering:
 
     def __init__(self, model: GraphModule) -> None:
         self.model, self.graph = model, Graph()
+        self.constant_value = Constants(model)
         self.values: dict[Node, Node] = {}  # by node of the source: its value
         self.integers: dict[Node, Node] = {}  # by value that is rounded to integers and back: the integers
         self.layers: dict[Node, tuple] = {}  # by product of integers: input, its steps, weight, bias
@@ -216,7 +217,7 @@ class _Lowering:
             return False
         weight = self._weight(n.args[1])
         bias = argument(n, 2, "bias")
-        bias_value = None if bias is None else constant_value(self.model, bias)
+        bias_value = None if bias is None else self.constant_value(bias)
         if weight is None or (bias is not None and bias_value is None):
             return False
         self.layers[n] = (self.integers[n.args[0]], _steps_of(n.args[0]), weight, bias_value)
@@ -226,10 +227,10 @@ class _Lowering:
     def _weight(self, node: Any) -> _Weight | None:
         if not is_call(node, (DEQUANTIZE[0], DEQUANTIZE[2])):
             return None
-        integers = constant_value(self.model, node.args[0])
+        integers = self.constant_value(node.args[0])
         if integers is None or integers.dtype != _C.int8:
             return None
-        scale, zero_point = (constant_value(self.model, a) for a in node.args[1:3])
+        scale, zero_point = (self.constant_value(a) for a in node.args[1:3])
         channels = integers.shape[0]
         if node.target == DEQUANTIZE[2]:
             if node.args[3] != 0 or bool((zero_point != 0).any()):
@@ -335,6 +336,15 @@ def lower(model: GraphModule) -> Graph:
     for name in [n for n in model._buffers if n.startswith(_PREFIX)]:
         delattr(model, name)
     return _Lowering(model).run()
+
+
+def lower_pt2e_quantized_to_x86(model: GraphModule, example_inputs: tuple[Any, ...]) -> GraphModule:
+    """Returns a model of ``convert_pt2e``, which computes with integers already."""
+    if not isinstance(model, ConvertedGraphModule):
+        raise TypeError(
+            f"lower_pt2e_quantized_to_x86: expected a model of convert_pt2e, got {type(model).__name__}"
+        )
+    return model
 
 
 def reference(model: GraphModule) -> GraphModule:

@@ -166,6 +166,7 @@ class _Insertion:
         """Inserts the call of an observer behind a node."""
         path = f"activation_post_process_{self.count}"
         self.count += 1
+        observer.observed = n.name
         setattr(self.model, path, observer)
         with self.model.graph.inserting_after(n):
             call = self.model.graph.call_module(path, (n,))

@@ -157,6 +157,8 @@ def _transposed(model: GraphModule, node: Node) -> bool:
         if not _matches(pattern, node, parts):
             continue
         call = parts["call convolution_backward_input"]
+        if rank == 2 and _name(parts["x"]) == "unsqueeze" and any(_name(u) == "squeeze" for u in node.users):
+            return False  # that of a line, which ends in the squeeze
         if any(_name(u) == "add" for u in node.users) and pattern is _TRANSPOSED:
             return False  # a bias may follow
         stride, padding, dilation = (list(a)[-rank:] for a in call.args[3:6])
@@ -181,6 +183,33 @@ def _transposed(model: GraphModule, node: Node) -> bool:
     return False
 
 
+def _origin(value: Any, moves: set[str]) -> Any:
+    """Returns the operand of a chain of calls that move values."""
+    while isinstance(value, Node) and _name(value) in moves:
+        value = value.args[0]
+    return value
+
+
+def _convolution_of_volumes(model: GraphModule, node: Node) -> bool:
+    """Replaces the convolution of windows of planes, which computes one of volumes."""
+    ends = _name(node) == "_row_major" or (
+        _name(node) == "transpose" and not any(_name(u) == "_row_major" for u in node.users)
+    )
+    call = _origin(node, {"_row_major", "transpose", "view"}) if ends else None
+    if not isinstance(call, Node) or _name(call) != "conv2d":
+        return False
+    windows = _origin(call.args[0], {"view", "_row_major", "permute"})
+    weight = _origin(call.args[1], {"view"})
+    if _name(windows) != "_windows" or windows.args[1] != -3 or len(_shape(weight)) != 5:
+        return False
+    numbers = [*call.args[3:], *([1, 1], [0, 0], [1, 1], 1)[max(len(call.args) - 3, 0) :]]
+    stride, padding, dilation = ([first, *n] for first, n in zip(windows.args[3:6], numbers))
+    bias = call.args[2] if len(call.args) > 2 else None
+    args = (windows.args[0], weight, bias, stride, padding, dilation, numbers[3])
+    _call(model, node, _aten.conv3d.default, args)
+    return True
+
+
 def _dropout(model: GraphModule, node: Node) -> bool:
     parts: dict[str, Any] = {}
     if not _matches(_DROPOUT, node, parts):
@@ -199,9 +228,25 @@ _RULES: tuple[Callable[[GraphModule, Node], bool], ...] = (
     _max_pool,
     _average,
     _convolution_of_line,
+    _convolution_of_volumes,
     _transposed,
     _dropout,
 )
+
+
+def drop_detached(model: GraphModule) -> None:
+    """Erases calls of detach, which a graph that was exported without gradients has behind every operator.
+
+    Those that belong to the updates of running statistics stay.
+    """
+    for node in list(model.graph.nodes):
+        if _name(node) != "detach":
+            continue
+        around = {_name(n) for n in (node.args[0], *node.users)}
+        if around & {"_update_running_mean", "_update_running_var", "_with_history"}:
+            continue
+        node.replace_all_uses_with(node.args[0])
+        model.graph.erase_node(node)
 
 
 def recompose(model: GraphModule) -> None:

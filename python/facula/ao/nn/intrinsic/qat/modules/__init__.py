@@ -117,8 +117,9 @@ class _ConvBnNd(_WithNorm):
         m: Any = self
         weight, factor = self._rounded()
         shape = [1, -1] + [1] * (m.weight.dim() - 2)
-        y = m._conv_forward(input, weight, None) / factor.reshape(shape)
-        y = m.bn(y if m.bias is None else y + m.bias.reshape(shape))
+        y, inverse = m._conv_forward(input, weight, None), factor.reciprocal().reshape(shape)
+        y = y * inverse if m.bias is None else _C.functions.addcmul(m.bias.reshape(shape), y, inverse)
+        y = m.bn(y)
         return F.relu(y) if self._relu else y
 
     @classmethod
