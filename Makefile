@@ -146,6 +146,9 @@ ecosystem-packages: package
 ecosystem: ecosystem-packages ## run quick starts of popular packages; results in $(BUILD)/ecosystem.md (ARGS="--only gpy", ARGS="--part 1/10")
 	$(TEST_RUN) $(RUN) tests/ecosystem/run.py --report $(BUILD)/ecosystem.md $(ARGS)
 
+packages-distributed: ecosystem-packages ## run accelerate's distributed tests, the Trainer of transformers and Lightning with two processes
+	$(TEST_RUN) $(RUN) tests/distributed/packages.py $(ARGS)
+
 ecosystem-names: ecosystem-packages ## print the names of PyTorch that these packages use and Facula lacks (ARGS=--everywhere)
 	$(TEST_RUN) $(RUN) tests/ecosystem/scan.py $(ARGS)
 

@@ -775,3 +775,24 @@ def look_at_the_others(rank):
 def test_the_ranks_of_a_running_job_are_shown():
     for rows in results(2, look_at_the_others):
         assert rows == [(0, 2, "alive"), (1, 2, "alive")]
+
+
+# ---- names that packages use
+
+
+def end_an_accumulation(rank):
+    """As accelerate does: the last backward of a no_sync block reduces what has been accumulated."""
+    net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(1, 1, bias=False))
+    with net.no_sync():
+        for _ in range(2):
+            net(facula.ones(1, 1) * (rank + 1)).sum().backward()
+        assert net.module.weight.grad.item() == 2 * (rank + 1)
+        y = net(facula.ones(1, 1) * (rank + 1)).sum()
+        net.require_backward_grad_sync = True
+        net.reducer.prepare_for_backward([])
+        y.backward()
+    assert net.module.weight.grad.item() == (3 + 6) / 2
+
+
+def test_an_accumulation_of_gradients_can_be_ended_early():
+    results(2, end_an_accumulation)

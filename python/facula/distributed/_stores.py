@@ -271,8 +271,8 @@ class _Server:
         self._socket.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_socket"):
-            self.close()
+        if hasattr(self, "_socket") and contextlib is not None and contextlib.suppress is not None:
+            self.close()  # otherwise the interpreter ends, and closes it
 
 
 _shared_servers: weakref.WeakValueDictionary[tuple[str, int], _Server] = weakref.WeakValueDictionary()
