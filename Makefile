@@ -93,6 +93,7 @@ bench: build ## compare speed; results in bench/results.md
 bench-distributed: package ## compare collectives and data-parallel steps of 2 ranks with Gloo's (ARGS='--ranks 4')
 	@setup/peer.sh
 	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed.py $(ARGS)
+	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed_hosts.py
 
 peer-distributed: package ## run PyTorch's own tests of distributed programs from its wheel (ARGS="--only all_reduce")
 	@setup/peer.sh

@@ -614,6 +614,49 @@ def test_a_collective_raises_at_its_deadline():
     assert "Timed out waiting 300ms for barrier" in results(2, late)[0]
 
 
+def stop_one(rank):
+    import threading
+
+    dist.all_reduce(facula.ones(2))
+    if rank == 1:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        time.sleep(0.5)
+        dist.barrier()
+        return None
+    threading.Timer(2.0, continue_the_others, (os.getpid(),)).start()
+    dist.barrier()
+    return None
+
+
+def continue_the_others(own):
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != own:
+            with open(f"/proc/{name}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+            if fields[0] == "T" and int(fields[1]) == os.getppid():
+                os.kill(int(name), signal.SIGCONT)
+
+
+def test_a_stopped_rank_is_named_within_2_seconds(capfd):
+    results(2, stop_one)
+    text = capfd.readouterr().err
+    assert "rank 1 (pid" in text and "stopped by a signal" in text, text
+
+
+def be_slow(rank):
+    dist.all_reduce(facula.ones(2))
+    end = time.monotonic() + 4
+    while rank == 1 and time.monotonic() < end:
+        sum(range(10_000_000))  # holds the interpreter's lock
+    dist.barrier()
+
+
+@pytest.mark.parametrize("transport", ["", "tcp"])
+def test_a_slow_rank_is_not_taken_for_dead(transport, capfd):
+    results(2, be_slow, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport})
+    assert "rank" not in capfd.readouterr().err
+
+
 def watched(rank):
     dist.all_reduce(facula.ones(2))
     if rank == 1:
@@ -759,6 +802,23 @@ def test_an_optimizer_in_parts_equals_the_whole_one_with_a_share_of_the_state():
     shares = results(2, optimizer_in_parts)
     total = 8 * 16 + 16 + 16 * 4 + 4
     assert sum(shares) == total and max(shares) <= 0.75 * total
+
+
+def state_of_a_deep_network(rank):
+    from facula.distributed.optim import ZeroRedundancyOptimizer
+
+    net = facula.nn.Sequential(*(facula.nn.Linear(24 + 8 * k, 32 + 8 * k) for k in range(12)))
+    optimizer = ZeroRedundancyOptimizer(net.parameters(), facula.optim.Adam, lr=0.01)
+    for p in net.parameters():
+        p.grad = facula.ones_like(p)
+    optimizer.step()
+    total = 2 * sum(p.numel() for p in net.parameters())
+    return sum(t.numel() for s in optimizer.optim.state.values() for t in s.values() if t.dim()) / total
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_state_of_an_optimizer_in_parts_is_an_even_share(size):
+    assert max(results(size, state_of_a_deep_network)) <= 1 / size + 0.05
 
 
 def look_at_the_others(rank):

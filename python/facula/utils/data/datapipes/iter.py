@@ -11,7 +11,6 @@ from ..dataset import Item
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
-
 __path__: list[str] = []  # PyTorch has a package here, with several modules
 
 
