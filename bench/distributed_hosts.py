@@ -2,9 +2,9 @@
 
     PYTHONPATH=build/python .venv/bin/python bench/distributed_hosts.py [--only all_reduce|overlap|powersgd]
 
-all_reduce: the link has no limit; the median of a round, then of the rounds, which alternate.
-overlap: at 1 Gb/s, how much of the time of communication a step of ResNet-18 hides behind computation.
-powersgd: at 100 Mb/s, the step with PowerSGD of rank 2 beside that with allreduce, and the final losses.
+all_reduce: the link has no limit. Rounds of Facula and of the peer alternate, and medians are compared.
+overlap: at 1 Gb/s, the part of the communication of a step of ResNet-18 that computation hides.
+powersgd: at 100 Mb/s, the time of a step with PowerSGD of rank 2 and with allreduce, and the final losses.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ for name in ("allreduce", "PowerSGD"):
         optimizer.step()
         times.append(time.perf_counter() - begin)
     with torch.no_grad():
-        figures[f"{name}, loss"] = nn.functional.cross_entropy(net.module(data[-1024:]), target[-1024:]).item()
+        loss = nn.functional.cross_entropy(net.module(data[-1024:]), target[-1024:])
+        figures[f"{name}, loss"] = loss.item()
     figures[f"{name}, step"] = sorted(times[20:])[20]
 """,
 }
