@@ -601,6 +601,30 @@ def test_a_killed_rank_is_named_by_all_others(victim, transport):
         assert seconds < 3 and f"rank {victim} (pid" in text and "died" in text, text
 
 
+def die_in_init(rank, victim, port):
+    limit = timedelta(seconds=60)
+    store = dist.TCPStore("127.0.0.1", port, None, False, limit)
+    if rank == victim:
+        connect = dist.ProcessGroup._gathered
+        dist.ProcessGroup._gathered = lambda self, keys: (
+            os.kill(os.getpid(), signal.SIGKILL) if "address/0" in keys else connect(self, keys)
+        )
+    with pytest.raises(RuntimeError, match=f"rank {victim} died before group 0 was connected"):
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=3, timeout=limit)
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_dies_before_the_group_is_connected_is_named(victim):
+    """The victim dies after it has published its address, and before it says whom it reaches."""
+    server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    began = time.monotonic()
+    answers = outcomes(3, die_in_init, victim, server.port, init=False)
+    assert answers.pop(victim) == ("ended", -signal.SIGKILL)
+    for kind, *answer in answers:
+        assert kind == "result" and answer[0] - began < 5, answer
+
+
 def late(rank):
     if rank == 1:
         time.sleep(2)
