@@ -96,6 +96,7 @@ bench-compile: package ## compare compiled programs with eager ones: results, br
 bench-distributed: package ## compare collectives and data-parallel steps of 2 ranks with Gloo's (ARGS='--ranks 4')
 	@setup/peer.sh
 	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed.py $(ARGS)
+	FACULA_PEER=.peer/bin/python $(RUN) bench/distributed_hosts.py
 
 peer-distributed: package ## run PyTorch's own tests of distributed programs from its wheel (ARGS="--only all_reduce")
 	@setup/peer.sh
@@ -153,6 +154,9 @@ ecosystem-packages: package
 
 ecosystem: ecosystem-packages ## run quick starts of popular packages; results in $(BUILD)/ecosystem.md (ARGS="--only gpy", ARGS="--part 1/10")
 	$(TEST_RUN) $(RUN) tests/ecosystem/run.py --report $(BUILD)/ecosystem.md $(ARGS)
+
+packages-distributed: ecosystem-packages ## run accelerate's distributed tests, the Trainer of transformers and Lightning with two processes
+	$(TEST_RUN) $(RUN) tests/distributed/packages.py $(ARGS)
 
 ecosystem-names: ecosystem-packages ## print the names of PyTorch that these packages use and Facula lacks (ARGS=--everywhere)
 	$(TEST_RUN) $(RUN) tests/ecosystem/scan.py $(ARGS)

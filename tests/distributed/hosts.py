@@ -9,6 +9,7 @@ says so if it has not. Nothing is skipped.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ PROGRAM = """
 import os, sys, time
 import facula, facula.distributed as dist
 from datetime import timedelta
-rank, size, case = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rank, size, how, phase = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 method = "tcp://10.77.0.1:23456"
 dist.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=timedelta(seconds=60))
 for n in (1, 1000, 1 << 20):
@@ -30,12 +31,16 @@ for n in (1, 1000, 1 << 20):
     dist.all_reduce(x)
     assert facula.equal(x, size * facula.arange(float(n)) + sum(range(size))), n
 assert not dist.group.WORLD._native.is_local((rank + 1) % size)
+net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(1000, 1000))
 print("connected", flush=True)
-if case != "works":
+if how != "works":
     began = time.monotonic()
     try:
         while True:
-            dist.all_reduce(x)
+            if phase == "bucket":
+                net(facula.ones(4, 1000)).sum().backward()
+            else:
+                dist.all_reduce(x)
             began = time.monotonic()
     except RuntimeError as error:
         print(f"{time.monotonic() - began:.2f} s: {error}", flush=True)
@@ -52,8 +57,11 @@ def run(*command):
 class Hosts:
     """Namespaces that a bridge connects: host k has the address 10.77.0.k + 1."""
 
+    created = 0
+
     def __init__(self, count):
-        self.count, self.name = count, f"fac{os.getpid() % 10000}"
+        Hosts.created += 1  # the kernel removes the links of earlier ones later
+        self.count, self.name = count, f"fac{os.getpid() % 10000}{chr(97 + Hosts.created % 26)}"
 
     def __enter__(self):
         run("ip", "link", "add", f"{self.name}b", "type", "bridge")
@@ -82,23 +90,25 @@ class Hosts:
         run("ip", "link", "set", f"{self.name}v{k}", "down")
 
 
-def check(case, size=3):
+def check(how, phase="collective", victim=2, size=3):
     """Returns a line on how the case ended."""
     with Hosts(size) as hosts, tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
         program.write_text(PROGRAM)
-        ranks = [hosts.start(k, sys.executable, str(program), str(k), str(size), case) for k in range(size)]
+        arguments = [str(size), how, phase]
+        ranks = [hosts.start(k, sys.executable, str(program), str(k), *arguments) for k in range(size)]
         try:
             for process in ranks:
                 assert process.stdout.readline().strip() == "connected", "no connection"
-            victim = size - 1
-            if case == "killed":
+            if how == "killed":
                 ranks[victim].send_signal(signal.SIGKILL)
-            elif case == "partition":
+            elif how == "stopped":
+                ranks[victim].send_signal(signal.SIGSTOP)
+            elif how == "partition":
                 hosts.cut(victim)
             answers = []
             for k, process in enumerate(ranks):
-                if case == "killed" and k == victim:
+                if how in ("killed", "stopped") and k == victim:
                     continue
                 text = process.stdout.read()
                 code = process.wait(60)
@@ -107,12 +117,13 @@ def check(case, size=3):
             for process in ranks:
                 process.kill()
                 process.wait()
-    if case == "works":
+    if how == "works":
         assert all(code == 0 for code, _ in answers), answers
         return "all_reduce over TCP is right"
-    limit = 2.5
+    limit = 0.2 if how == "killed" else 2.0
     for code, text in answers:
-        assert code == 3 and "rank" in text, answers
+        named = "rank" if how == "partition" else f"rank {victim} "
+        assert code == 3 and named in text, answers
         assert float(text.split(" s:")[0]) < limit, text
     return answers[0][1]
 
@@ -126,14 +137,15 @@ def main():
         sys.exit(f"test-distributed needs the right to create network namespaces: {probe.stderr.strip()}")
     run("ip", "netns", "del", "facprobe")
     failed = 0
-    for case in ("works", "killed", "partition"):
-        began = time.monotonic()
+    faults = itertools.product(("killed", "stopped", "partition"), ("collective", "bucket"), (0, 2))
+    for case in [("works",), *faults]:
+        began, title = time.monotonic(), f"{' '.join(map(str, case)):24}"
         try:
-            how = check(case)
-            print(f"{case:10} passed in {time.monotonic() - began:.1f} s: {how}", flush=True)
+            answer = check(*case)
+            print(f"{title} passed in {time.monotonic() - began:.1f} s: {answer}", flush=True)
         except AssertionError as error:
             failed += 1
-            print(f"{case:10} FAILED: {error}", flush=True)
+            print(f"{title} FAILED: {error}", flush=True)
     sys.exit(failed)
 
 

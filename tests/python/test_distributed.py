@@ -601,6 +601,30 @@ def test_a_killed_rank_is_named_by_all_others(victim, transport):
         assert seconds < 3 and f"rank {victim} (pid" in text and "died" in text, text
 
 
+def die_in_init(rank, victim, port):
+    limit = timedelta(seconds=60)
+    store = dist.TCPStore("127.0.0.1", port, None, False, limit)
+    if rank == victim:
+        connect = dist.ProcessGroup._gathered
+        dist.ProcessGroup._gathered = lambda self, keys: (
+            os.kill(os.getpid(), signal.SIGKILL) if "address/0" in keys else connect(self, keys)
+        )
+    with pytest.raises(RuntimeError, match=f"rank {victim} died before group 0 was connected"):
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=3, timeout=limit)
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_dies_before_the_group_is_connected_is_named(victim):
+    """The victim dies after it has published its address, and before it says whom it reaches."""
+    server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    began = time.monotonic()
+    answers = outcomes(3, die_in_init, victim, server.port, init=False)
+    assert answers.pop(victim) == ("ended", -signal.SIGKILL)
+    for kind, *answer in answers:
+        assert kind == "result" and answer[0] - began < 5, answer
+
+
 def late(rank):
     if rank == 1:
         time.sleep(2)
@@ -612,6 +636,49 @@ def late(rank):
 
 def test_a_collective_raises_at_its_deadline():
     assert "Timed out waiting 300ms for barrier" in results(2, late)[0]
+
+
+def stop_one(rank):
+    import threading
+
+    dist.all_reduce(facula.ones(2))
+    if rank == 1:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        time.sleep(0.5)
+        dist.barrier()
+        return None
+    threading.Timer(2.0, continue_the_others, (os.getpid(),)).start()
+    dist.barrier()
+    return None
+
+
+def continue_the_others(own):
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != own:
+            with open(f"/proc/{name}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+            if fields[0] == "T" and int(fields[1]) == os.getppid():
+                os.kill(int(name), signal.SIGCONT)
+
+
+def test_a_stopped_rank_is_named_within_2_seconds(capfd):
+    results(2, stop_one)
+    text = capfd.readouterr().err
+    assert "rank 1 (pid" in text and "stopped by a signal" in text, text
+
+
+def be_slow(rank):
+    dist.all_reduce(facula.ones(2))
+    end = time.monotonic() + 4
+    while rank == 1 and time.monotonic() < end:
+        sum(range(10_000_000))  # holds the interpreter's lock
+    dist.barrier()
+
+
+@pytest.mark.parametrize("transport", ["", "tcp"])
+def test_a_slow_rank_is_not_taken_for_dead(transport, capfd):
+    results(2, be_slow, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport})
+    assert "rank" not in capfd.readouterr().err
 
 
 def watched(rank):
@@ -761,6 +828,23 @@ def test_an_optimizer_in_parts_equals_the_whole_one_with_a_share_of_the_state():
     assert sum(shares) == total and max(shares) <= 0.75 * total
 
 
+def state_of_a_deep_network(rank):
+    from facula.distributed.optim import ZeroRedundancyOptimizer
+
+    net = facula.nn.Sequential(*(facula.nn.Linear(24 + 8 * k, 32 + 8 * k) for k in range(12)))
+    optimizer = ZeroRedundancyOptimizer(net.parameters(), facula.optim.Adam, lr=0.01)
+    for p in net.parameters():
+        p.grad = facula.ones_like(p)
+    optimizer.step()
+    total = 2 * sum(p.numel() for p in net.parameters())
+    return sum(t.numel() for s in optimizer.optim.state.values() for t in s.values() if t.dim()) / total
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_state_of_an_optimizer_in_parts_is_an_even_share(size):
+    assert max(results(size, state_of_a_deep_network)) <= 1 / size + 0.05
+
+
 def look_at_the_others(rank):
     from facula.distributed import status
 
@@ -775,3 +859,24 @@ def look_at_the_others(rank):
 def test_the_ranks_of_a_running_job_are_shown():
     for rows in results(2, look_at_the_others):
         assert rows == [(0, 2, "alive"), (1, 2, "alive")]
+
+
+# ---- names that packages use
+
+
+def end_an_accumulation(rank):
+    """As accelerate does: the last backward of a no_sync block reduces what has been accumulated."""
+    net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(1, 1, bias=False))
+    with net.no_sync():
+        for _ in range(2):
+            net(facula.ones(1, 1) * (rank + 1)).sum().backward()
+        assert net.module.weight.grad.item() == 2 * (rank + 1)
+        y = net(facula.ones(1, 1) * (rank + 1)).sum()
+        net.require_backward_grad_sync = True
+        net.reducer.prepare_for_backward([])
+        y.backward()
+    assert net.module.weight.grad.item() == (3 + 6) / 2
+
+
+def test_an_accumulation_of_gradients_can_be_ended_early():
+    results(2, end_an_accumulation)

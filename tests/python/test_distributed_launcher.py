@@ -253,3 +253,53 @@ def test_an_address_in_use_is_said_in_one_line(tmp_path):
     assert errors.splitlines() == [
         f"torchrun: TCPStore: cannot serve 127.0.0.1:{port}: Address already in use"
     ]
+
+
+TRAINING = """
+import os, sys, time
+import facula, facula.distributed as dist
+dist.init_process_group("gloo")
+rank, folder = dist.get_rank(), sys.argv[1]
+facula.manual_seed(7)
+net = facula.nn.parallel.DistributedDataParallel(
+    facula.nn.Sequential(facula.nn.Linear(8, 16), facula.nn.Tanh(), facula.nn.Linear(16, 1)))
+optimizer = facula.optim.Adam(net.parameters(), lr=0.01)
+saved, first = f"{folder}/{os.environ['NAME']}.pt", 0
+if os.path.exists(saved):
+    state = facula.load(saved)
+    net.load_state_dict(state["net"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["step"]
+for step in range(first, 6):
+    generator = facula.Generator().manual_seed(100 * step + rank)
+    optimizer.zero_grad()
+    net(facula.randn(16, 8, generator=generator)).square().mean().backward()
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    if os.environ["FAILS"] == "1" and step == 3 and rank == 1 and attempt == "0":
+        print("died", time.time(), flush=True)
+        os.kill(os.getpid(), 9)
+    optimizer.step()
+    if rank == 0:
+        state = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+        facula.save(state, saved + ".new")
+        os.rename(saved + ".new", saved)
+        print("step", step, time.time(), flush=True)
+    dist.barrier()
+"""
+
+
+def test_a_restarted_run_equals_an_undisturbed_one_and_continues_within_5_seconds(tmp_path):
+    texts = {}
+    for fails in "01":
+        environment = {"NAME": f"run{fails}", "FAILS": fails}
+        options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+        launcher = start(tmp_path, TRAINING, *options, environment=environment)
+        texts[fails], errors = launcher.communicate(timeout=120)
+        assert launcher.returncode == 0, errors
+    (died,) = [float(line.split()[1]) for line in texts["1"].splitlines() if line.startswith("died")]
+    steps = [line.split() for line in texts["1"].splitlines() if line.startswith("step")]
+    assert [int(k) for _, k, _ in steps] == [0, 1, 2, 3, 4, 5]
+    assert 0 < float(steps[3][2]) - died < 5
+    one, other = (facula.load(tmp_path / f"run{k}.pt") for k in "01")
+    for name, value in one["net"].items():
+        assert facula.equal(value, other["net"][name]), name

@@ -158,6 +158,12 @@ _HOMES = {
     "quantization.stubs": "ao.quantization.stubs",
     "quantization.utils": "ao.quantization.utils",
     "utils.data._utils.worker": "utils.data.worker",
+    "utils.data.datapipes.iter.callable": "utils.data.datapipes.iter",
+    "utils.data.datapipes.iter.combinatorics": "utils.data.datapipes.iter",
+    "utils.data.datapipes.iter.combining": "utils.data.datapipes.iter",
+    "utils.data.datapipes.iter.grouping": "utils.data.datapipes.iter",
+    "utils.data.datapipes.iter.selecting": "utils.data.datapipes.iter",
+    "utils.data.datapipes.iter.utils": "utils.data.datapipes.iter",
 }
 # Modules of torchvision that load its shared libraries and register their contents: vision.py.
 _BINARIES = {

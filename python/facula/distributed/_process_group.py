@@ -16,7 +16,7 @@ from typing import Any
 from .. import _C
 from ._constants import ReduceOp
 from ._futures import DeferredFuture
-from ._stores import Store, default_pg_timeout
+from ._stores import DistStoreError, Store, default_pg_timeout
 
 __all__ = ["Kind", "ProcessGroup", "Work"]
 
@@ -333,17 +333,40 @@ class ProcessGroup:
             self._native = _C.Group(name, 0, 1, secrets.token_hex(16), interface)
             return self._native.connect([[True]], 1.0)
         assert store is not None
+        store._apply("_hold", f"gone/{rank}")  # set if this process dies before it is connected
         if rank == 0:
             store.set("token", secrets.token_hex(16))
-        token = store.get("token").decode()
-        native = _C.Group(name, rank, size, token, interface)
+        (token,) = self._gathered(["token"])
+        native = _C.Group(name, rank, size, token.decode(), interface)
         store.set(f"address/{rank}", native.address())
-        shared = native.open([store.get(f"address/{r}").decode() for r in range(size)])
+        addresses = self._gathered([f"address/{r}" for r in range(size)])
+        shared = native.open([address.decode() for address in addresses])
         store.set(f"shared/{rank}", json.dumps(shared))
-        rows = [json.loads(store.get(f"shared/{r}")) for r in range(size)]
+        rows = [json.loads(row) for row in self._gathered([f"shared/{r}" for r in range(size)])]
         native.connect(rows, self._timeout.total_seconds())
+        store._apply("_drop", f"gone/{rank}")
         self._native = native
         return None
+
+    def _gathered(self, keys: list[str]) -> list[bytes]:
+        """Returns the values of the store when all are set; raises if a rank dies in the meantime."""
+        store, gone = self._store, [f"gone/{r}" for r in range(self._size)]
+        assert store is not None
+        end, pause = time.monotonic() + self._timeout.total_seconds(), 0.001
+        while missing := store._apply("_missing", *keys):
+            alive = store._apply("_missing", *gone)
+            if dead := [r for r, key in enumerate(gone) if key not in alive]:
+                raise RuntimeError(
+                    f"init_process_group: rank {dead[0]} died before group {self.group_name} was connected"
+                )
+            if time.monotonic() > end:
+                seconds = self._timeout.total_seconds()
+                raise DistStoreError(
+                    f"wait timeout after {round(seconds * 1000)}ms, keys: {', '.join(missing)}"
+                )
+            store._pause(pause)
+            pause = min(2 * pause, 0.05)
+        return [store.get(key) for key in keys]
 
     def shutdown(self) -> None:
         """Ends the group on this rank, after its pending operations."""

@@ -168,8 +168,12 @@ class Reducer:
     def prepare(self, output: Any, sync: bool) -> None:
         """Called after forward: the next backward reduces gradients if ``sync``."""
         self.expecting = sync
-        if not sync:
-            return
+        if sync:
+            self.prepare_for_backward(output)
+
+    def prepare_for_backward(self, output: Any) -> None:
+        """Makes the next backward reduce gradients. Programs call it to end an accumulation early."""
+        self.expecting = True
         self.unused, self.started = [], False
         self.ready = [False] * len(self.params)
         self.next = 0

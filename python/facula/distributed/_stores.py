@@ -86,6 +86,14 @@ def _delete(values: Values, key: str) -> bool:
     return values.pop(key, None) is not None
 
 
+def _hold(values: Values, key: str) -> None:
+    """A server sets the key when the connection that holds it ends, unless it was dropped before."""
+
+
+def _drop(values: Values, key: str) -> None:
+    """Ends a hold."""
+
+
 def _names(values: Values) -> list[str]:
     return list(values)
 
@@ -94,7 +102,7 @@ MOST_BYTES = 1 << 28  # of a request: a value of 192 MB
 TOKEN = "FACULA_JOB_TOKEN"  # the environment variable with the secret that clients show to a TCPStore
 
 ACTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (_set, _get, _add, _compare_set, _append, _missing, _delete, _names)
+    f.__name__: f for f in (_set, _get, _add, _compare_set, _append, _missing, _delete, _hold, _drop, _names)
 }
 
 
@@ -271,8 +279,8 @@ class _Server:
         self._socket.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_socket"):
-            self.close()
+        if hasattr(self, "_socket") and contextlib is not None and contextlib.suppress is not None:
+            self.close()  # otherwise the interpreter ends, and closes it
 
 
 _shared_servers: weakref.WeakValueDictionary[tuple[str, int], _Server] = weakref.WeakValueDictionary()
@@ -302,14 +310,25 @@ def _shows(token: str, stream: Any) -> bool:
 
 
 def _answer(connection: socket.socket, values: HashStore, token: str) -> None:
+    held: set[str] = set()
     with connection, contextlib.suppress(OSError), connection.makefile("rwb") as stream:
-        if not _shows(token, stream):
-            return
+        if _shows(token, stream):
+            _answer_all(stream, values, held)
+    for key in held:
+        values._apply("_set", key, b"1")
+
+
+def _answer_all(stream: Any, values: HashStore, held: set[str]) -> None:
+    """Answers requests until the connection ends. ``held`` becomes the keys that the client holds then."""
+    with contextlib.suppress(OSError):
         while line := stream.readline(MOST_BYTES):
             if not line.endswith(b"\n"):
                 return  # too long, or the end of the connection
             try:
-                answer = ["", _encoded(_performed(values, *json.loads(line)))]
+                action, *args = json.loads(line)
+                answer = ["", _encoded(_performed(values, action, *args))]
+                if action in ("_hold", "_drop"):
+                    (held.add if action == "_hold" else held.discard)(args[0])
             except Exception as error:
                 answer = [str(error) or type(error).__name__, None]
             stream.write(json.dumps(answer).encode() + b"\n")

@@ -15,6 +15,7 @@ constexpr size_t kPadding = 64;  // payloads are padded, so that no element wrap
 constexpr size_t kChunk = 128 << 10;  // of a pipelined reduction
 constexpr size_t kDirect = 32 << 10;  // an all_reduce up to this size sends all elements to all ranks
 constexpr char kZeros[kPadding] = {};
+constexpr int kSocketSpins = 20;
 
 size_t padded(size_t bytes) { return (bytes + kPadding - 1) / kPadding * kPadding; }
 }  // namespace
@@ -29,6 +30,8 @@ Waiting::Waiting(Group& group, int lane, const Call& call)
       end_ns_(now_ns() + int64_t(std::min(call.timeout, 1e9) * 1e9)) {
   for (auto& p : group.peers_)
     if (p && !p->inbox) has_sockets_ = true;
+  if (has_sockets_)
+    spins_ = std::min(spins_, kSocketSpins);  // a round asks the kernel, and takes microseconds
 }
 
 void Waiting::pause(int round) {
@@ -198,7 +201,8 @@ void Exchange::plan_all_reduce() {
 }
 
 // Each rank reduces one block. It receives the contributions to that block chunk by chunk, and sends every reduced
-// chunk to all ranks behind its next contribution.
+// chunk to all ranks. In shared memory it follows behind the next contribution, while it is in the cache. Over TCP it
+// follows behind all contributions, which then never wait for an answer of the other host.
 void Exchange::plan_blocks(const Buffer& in, const Buffer& result) {
   int rank = group_.rank(), n = group_.size();
   size_t block = padded((in.bytes + size_t(n) - 1) / size_t(n));
@@ -214,13 +218,15 @@ void Exchange::plan_blocks(const Buffer& in, const Buffer& result) {
   }
   for (int p = 0; p < n; ++p) {
     if (p == rank) continue;
-    size_t theirs = count(p), rounds = std::max(own_chunks, theirs) + 1;
-    for (size_t c = 0; c < rounds; ++c) {
+    size_t theirs = count(p), most = std::max(own_chunks, theirs);
+    size_t lag = group_.is_local(p) ? 1 : most;
+    for (size_t c = 0; c < most + lag; ++c) {
+      size_t done = c - lag;  // wraps around before there is a result, to more than any count
       if (c < theirs) add_out(p, in.data + begin(p) + c * kChunk, piece(p, c).bytes);
-      if (c && c - 1 < own_chunks)
-        add_out(p, chunks_[first + c - 1].to, chunks_[first + c - 1].bytes, int(first + c - 1));
+      if (done < own_chunks)
+        add_out(p, chunks_[first + done].to, chunks_[first + done].bytes, int(first + done));
       if (c < own_chunks) add_in(p, nullptr, chunks_[first + c].bytes, int(first + c));
-      if (c && c - 1 < theirs) add_in(p, result.data + begin(p) + (c - 1) * kChunk, piece(p, c - 1).bytes);
+      if (done < theirs) add_in(p, result.data + begin(p) + done * kChunk, piece(p, done).bytes);
     }
   }
 }

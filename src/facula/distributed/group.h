@@ -97,6 +97,7 @@ class Group : public RefCounted {
     Header partial;         // of a header that has not arrived completely
     size_t partial_bytes = 0;
     std::atomic<int64_t> heard_ns{0};
+    uint64_t heartbeat = 0;  // of a rank on this host, when it was seen to change at heard_ns
     bool left = false, announced = false;
 
     // Streams are those of the lanes, and then the control connection.
@@ -121,6 +122,7 @@ class Group : public RefCounted {
   void tick_remote(int peer);
   void hear_last_words(int peer);
   void watch(int64_t now);
+  bool has_stopped_peer(int64_t now);
   void dump_records() const;
   std::string who(int rank) const;
 

@@ -89,6 +89,16 @@ void Monitor::remove(Group* group) {
   std::erase_if(s->ended, [&](auto& e) { return e.first == group; });
 }
 
+namespace {
+// The state of a process as in /proc: R, S, T (stopped), Z (zombie); '?' if unknown.
+char process_state(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  size_t end = text.rfind(')');
+  return end == std::string::npos || end + 2 >= text.size() ? '?' : text[end + 2];
+}
+}  // namespace
+
 // ---- what a group does at each tick
 
 void Group::tick() {
@@ -96,7 +106,7 @@ void Group::tick() {
   for (int p = 0; p < size_; ++p)
     if (p != rank_ && peers_[size_t(p)]->control) tick_remote(p);
   int64_t now = now_ns(), since = waiting_since_.load(std::memory_order_relaxed);
-  if (since && now - since > int64_t(soft_deadline() * 1e9)) watch(since);
+  if (since && (now - since > int64_t(soft_deadline() * 1e9) || has_stopped_peer(now))) watch(since);
   // Headers of a peer may have arrived that no collective of this rank waits for.
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || running_ || !queue_.empty()) return;
@@ -106,6 +116,22 @@ void Group::tick() {
   } catch (const Error&) {
     return;  // the next operation raises it
   }
+}
+
+// True if a rank of this host is stopped by a signal: its heartbeat stands still, and the kernel says so.
+bool Group::has_stopped_peer(int64_t now) {
+  constexpr int64_t kSilence = 1'000'000'000;
+  for (auto& p : peers_) {
+    if (!p || !p->inbox || p->dead.load()) continue;
+    uint64_t heartbeat = (*p->inbox)->heartbeat.load(std::memory_order_relaxed);
+    if (heartbeat != p->heartbeat || !p->heard_ns) {
+      p->heartbeat = heartbeat;
+      p->heard_ns = now;
+    } else if (now - p->heard_ns > kSilence && process_state(p->pid) == 'T') {
+      return true;
+    }
+  }
+  return false;
 }
 
 void Group::tick_remote(int rank) {
@@ -135,16 +161,6 @@ void Group::tick_remote(int rank) {
   if (p.control->is_closed()) return mark_dead(rank, "died (its connection was closed)");
   if (now - p.heard_ns > kUnreachable) mark_dead(rank, "cannot be reached: no heartbeat for 1.5 s");
 }
-
-namespace {
-// The state of a process as in /proc: R, S, T (stopped), Z (zombie); '?' if unknown.
-char process_state(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  size_t end = text.rfind(')');
-  return end == std::string::npos || end + 2 >= text.size() ? '?' : text[end + 2];
-}
-}  // namespace
 
 // Prints once for each collective which ranks have not come to it.
 void Group::watch(int64_t since) {

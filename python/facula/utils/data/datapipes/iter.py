@@ -11,6 +11,16 @@ from ..dataset import Item
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
+__path__: list[str] = []  # PyTorch has a package here, with several modules
+
+
+def __getattr__(name: str) -> Any:
+    """Returns ``Shuffler`` for ``ShufflerIterDataPipe``: PyTorch's modules have the long names."""
+    short_name = name.removesuffix("IterDataPipe")
+    if short_name != name and short_name in globals():
+        return globals()[short_name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 class IterableWrapper(IterDataPipe[Item]):
     """A pipe of the items of an iterable."""
@@ -124,10 +134,10 @@ class Shuffler(IterDataPipe[Item]):
         if buffer_size <= 0:
             raise ValueError("buffer_size should be larger than 0")
         self.datapipe = datapipe.unbatch(unbatch_level=unbatch_level) if unbatch_level else datapipe
-        self.buffer_size, self._enabled, self._seed = buffer_size, True, None
+        self.buffer_size, self._shuffle_enabled, self._seed = buffer_size, True, None
 
     def set_shuffle(self, shuffle: bool = True) -> Shuffler:
-        self._enabled = shuffle
+        self._shuffle_enabled = shuffle
         return self
 
     def set_seed(self, seed: int) -> Shuffler:
@@ -137,7 +147,7 @@ class Shuffler(IterDataPipe[Item]):
     def __iter__(self) -> Iterator:
         from .... import _C
 
-        if not self._enabled:
+        if not self._shuffle_enabled:
             yield from self.datapipe
             return
         seed = self._seed
