@@ -10,10 +10,10 @@ from pathlib import Path
 import facula.nn.functional as nf
 import numpy as np
 import pytest
+from facula.tiny import Update
 
 import facula as F
 from facula import nn, tiny
-from facula.tiny import Update
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from boards.networks import Mobile, calibrated, small  # noqa: E402
@@ -35,7 +35,7 @@ def network():
 
 
 def sparse(net):
-    """The last nine biases, half of the weights of one layer, and all of two others, one of them depthwise."""
+    """The last nine biases, half of the weights of a layer, all of two others, one of which is depthwise."""
     names = [c.name for c in net.convs]
     return Update(frozenset(names[-9:]), {names[-3]: 0.5, names[-6]: 1, names[-2]: 1})
 
@@ -156,7 +156,7 @@ def test_updates_round_to_the_nearest_integer_and_saturate():
     before = conv.weight.clone()
     net.step(image, F.tensor([2]), 1e-6, Update(frozenset([conv.name]), {conv.name: 1.0}))
     assert (conv.weight == before).all()  # changes below half a step change nothing
-    net.step(image, F.tensor([2]), 1e6, Update(frozenset(), {conv.name: 1.0}))
+    net.step(image, F.tensor([2]), 1e12, Update(frozenset(), {conv.name: 1.0}))
     moved = conv.weight[conv.weight != before]
     assert moved.numel() and set(moved.tolist()) <= {-128, 127}
 
@@ -226,7 +226,8 @@ def test_the_code_is_clean_under_sanitizers(network, tmp_path):
     (tmp_path / "main.c").write_text(
         f'#include <string.h>\n#include "model.h"\nstatic const int8_t image[] = {{{numbers}}};\n'
         "int main(void) {\n  float y[10], rate = 0.1f, loss;\n  int64_t label = 1;\n"
-        "  memcpy(model_train_image, image, sizeof image);\n  if (model_train(&label, &rate, &loss)) return 1;\n"
+        "  memcpy(model_train_image, image, sizeof image);\n"
+        "  if (model_train(&label, &rate, &loss)) return 1;\n"
         "  memcpy(model_infer_image, image, sizeof image);\n  return model_infer(y);\n}\n"
     )
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

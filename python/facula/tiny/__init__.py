@@ -9,5 +9,20 @@ memory, and writes the programs ``model_infer`` and ``model_train`` into a folde
 from ._compile import MemoryExceeded, Report, compile
 from ._network import Network, Scale, Update
 from ._quantize import quantize
+from ._search import Contributions, accuracy, contributions, evolve, fit, memory
 
-__all__ = ["MemoryExceeded", "Network", "Report", "Scale", "Update", "compile", "quantize"]
+__all__ = [
+    "Contributions",
+    "MemoryExceeded",
+    "Network",
+    "Report",
+    "Scale",
+    "Update",
+    "accuracy",
+    "compile",
+    "contributions",
+    "evolve",
+    "fit",
+    "memory",
+    "quantize",
+]

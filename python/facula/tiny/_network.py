@@ -340,6 +340,11 @@ class Network:
             run.values[layer.name] = layer(run)  # type: ignore[assignment]
         return self.classifier(run), run
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all tensors for one image, NHWC."""
+        run = self.run(_f.zeros(self.input_shape, dtype=_C.int8), Update(classifier=False))[1]
+        return {name: tuple(x.q.shape) for name, x in run.values.items()}
+
     def logits(self, x: Tensor) -> Tensor:
         return self.run(x, Update(classifier=False))[0]
 
