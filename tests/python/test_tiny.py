@@ -16,7 +16,7 @@ import facula as F
 from facula import nn, tiny
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from boards.networks import Mobile, calibrated, small  # noqa: E402
+from boards.networks import Mobile, Scheme, calibrated, mcunet, small  # noqa: E402
 from boards.targets import EXACT, STRICT  # noqa: E402
 
 
@@ -275,3 +275,74 @@ def test_bad_data_is_refused():
         tiny.quantize(model, [F.full((1, 3, 32, 32), float("nan"))])
     with pytest.raises(NotImplementedError, match="Linear"):
         tiny.quantize(nn.Sequential(nn.Conv2d(3, 8, 3)), [F.randn(1, 3, 8, 8)])
+
+
+def test_the_analytic_memory_is_that_of_the_published_schemes():
+    model, data = calibrated(mcunet(), 128, 1, 1)
+    net = tiny.quantize(model, data)
+    names = [c.name for c in net.convs]
+    schemes = {
+        49.8: Scheme(20, {24: 1 / 4, 27: 1 / 2, 30: 1 / 2}),
+        74.8: Scheme(21, {21: 1, 24: 1, 27: 1 / 2, 30: 1}),
+        99.8: Scheme(22, {21: 1, 24: 1, 27: 1, 30: 1, 36: 1 / 8, 39: 1 / 4}),
+        125.0: Scheme(24, {21: 1 / 4, 24: 1, 27: 1, 30: 1, 33: 1 / 2, 39: 1 / 2}),
+        148.4: Scheme(23, {21: 1, 24: 1, 27: 1, 30: 1, 36: 1, 39: 1 / 2}),
+        1400.4: Scheme(42, dict.fromkeys(range(42), 1)),
+    }
+    for published, scheme in schemes.items():
+        assert abs(tiny.memory(net, scheme.update(names)) / 1024 - published) < 0.3
+
+
+def test_evolution_finds_the_best_update_within_the_budget(network):
+    net, _ = network
+    names = [c.name for c in net.convs]
+    pointwise = [c.name for c in net.convs[-9:] if c.groups == 1]
+    gains = tiny.Contributions(0.5, {3: 0.05, 6: 0.08, 9: 0.1})
+    gains.weights = {(n, r): random.random() * r for n in pointwise for r in (0.5, 1.0)}
+    budget = 6000
+    found = tiny.evolve(net, gains, budget, generations=60, population=48)
+    assert tiny.memory(net, found) <= budget
+    best = 0.0
+    for count in (0, 3, 6, 9):  # every combination
+        last = frozenset(names[len(names) - count :])
+        updates = [Update(last)]
+        for n in pointwise:
+            if n in last:
+                updates += [Update(last, {**u.weights, n: r}) for u in updates for r in (0.5, 1.0)]
+        fitting = [u for u in updates if tiny.memory(net, u) <= budget]
+        best = max([best, *(gains.of(net, u) for u in fitting)])
+    assert gains.of(net, found) >= 0.95 * best
+
+
+def test_training_with_the_tools_of_the_search_learns(network):
+    net, _ = network
+    images = F.randint(-60, 60, (64, 32, 32, 3)).to(F.int8)
+    labels = F.arange(64) % 2
+    images[::2] += 40  # bright and dark
+    update = Update(frozenset(c.name for c in net.convs[-6:]))
+    tiny.fit(net, update, (images, labels), 0.1, epochs=6)
+    assert tiny.accuracy(net, (images, labels)) > 0.9
+
+
+def test_a_picture_shows_every_tensor_of_a_step(network, tmp_path):
+    net, _ = network
+    report = tiny.compile(net, [], tmp_path, update=sparse(net))
+    report.save(tmp_path / "arena.svg")
+    picture = (tmp_path / "arena.svg").read_text()
+    assert picture.count("<rect") == sum(b.entry == "train" for b in report.code.blocks)
+    assert "_int8_conv2d: int8[1, 8, 16, 16]" in picture
+
+
+def test_parts_without_the_tiled_functions_and_the_order_give_the_same_integers(network, tmp_path):
+    net, image = network
+    from facula.tiny import _compile
+
+    update = net.chosen(sparse(net))
+    _compile.write(net, update, tmp_path / "tiled")
+    plain = _compile.write(net, update, tmp_path / "plain", tiled=False, reorder=False)
+    one, other = Board(tmp_path / "tiled"), Board(tmp_path / "plain")
+    np.testing.assert_array_equal(one.infer(image), other.infer(image))
+    assert "facula_int8" not in (tmp_path / "plain" / "model.c").read_text()
+    losses = [(one.train(image, 1, 0.05)[1], other.train(image, 1, 0.05)[1]) for _ in range(3)]
+    np.testing.assert_allclose(*zip(*losses), rtol=1e-3)
+    assert plain.arena >= tiny.compile(net, [], tmp_path / "third", update=update).code.arena

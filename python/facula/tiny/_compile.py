@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .. import _C, c, nn
 from ..program import trace
 from ._network import Network, Update
+from ._picture import picture
 from ._quantize import quantize
 
 Tensor = _C.Tensor
@@ -63,6 +65,12 @@ class Report:
                 f"flash {self.flash:,} bytes of parameters, and the code",
             ]
         )
+
+    def save(self, path: str | os.PathLike[str], entry: str = "train") -> None:
+        """Writes a picture of the arena during the steps of a function, as SVG."""
+        blocks = [b for b in self.code.blocks if b.entry == entry]
+        title = f"{entry}: arena {self.code.arena:,} bytes"
+        Path(path).write_text(picture(blocks, self.code.arena, title), encoding="utf-8")
 
     def largest(self, count: int = 5) -> str:
         """The largest tensors at the peak, a line each."""
@@ -118,8 +126,16 @@ def compile(
     return report
 
 
-def write(network: Network, update: Update, folder: str | os.PathLike[str], name: str = "model") -> c.Report:
-    """Writes the programs of a network."""
+def write(
+    network: Network,
+    update: Update,
+    folder: str | os.PathLike[str],
+    name: str = "model",
+    *,
+    tiled: bool = True,
+    reorder: bool = True,
+) -> c.Report:
+    """Writes the programs of a network; ``tiled`` and ``reorder`` as in :func:`facula.c.compile`."""
     image = _C.functions.zeros(network.input_shape, dtype=_C.int8)
     label, rate = _C.functions.zeros((1,), dtype=_C.int64), _C.functions.zeros(())
 
@@ -134,4 +150,6 @@ def write(network: Network, update: Update, folder: str | os.PathLike[str], name
         weights=network.tensors(),
         arguments={"train": ["image", "label", "rate"], "infer": ["image"]},
         in_arena={"train": [0], "infer": [0]},
+        tiled=tiled,
+        reorder=reorder,
     )

@@ -1,4 +1,4 @@
-"""Which layers to train: what each contributes, and the best combination within a memory."""
+"""The search for the layers to train: their contributions, and the best combination within a memory."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def accuracy(network: Network, data: tuple[Tensor, Tensor], batch: int = 64) -> 
 
 @dataclass
 class Contributions:
-    """What updates add to the accuracy: the last k biases to that of the classifier alone, and the weights of
-    a layer in parts to that of the biases.
+    """Gains in accuracy: by the last k biases over the classifier alone, and by the weights of a layer, or a
+    part of them, over the biases.
     """
 
     classifier: float
