@@ -28,7 +28,7 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")
 Tensor = F.Tensor
 Data = tuple[Tensor, Tensor]
 BATCH = 8
-RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 BUDGET = 6 * 1024  # bytes that sparse updates may use
 
 

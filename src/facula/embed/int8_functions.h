@@ -48,7 +48,7 @@ static inline uint32_t facula_sub2(uint32_t a, uint32_t b) {
   return pair;
 }
 static inline int32_t facula_dot2(uint32_t a, uint32_t b, int32_t sum) {
-  __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b)); /* volatile: in this order, which needs few registers */
+  __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b)); /* volatile: in this order, which takes the least registers */
   return sum;
 }
 #define FACULA_DSP 1
