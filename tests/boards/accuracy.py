@@ -220,7 +220,7 @@ def row(name: str, model: nn.Module, draw: np.random.Generator) -> list[float]:
         net,
         (small[0][:part], small[1][:part]),
         (small[0][part:], small[1][part:]),
-        rate=0.01,
+        rate=0.3,
         epochs=max(1, epochs // 3),
     )
     found = tiny.evolve(net, gains, BUDGET)

@@ -346,3 +346,78 @@ def test_parts_without_the_tiled_functions_and_the_order_give_the_same_integers(
     losses = [(one.train(image, 1, 0.05)[1], other.train(image, 1, 0.05)[1]) for _ in range(3)]
     np.testing.assert_allclose(*zip(*losses), rtol=1e-3)
     assert plain.arena >= tiny.compile(net, [], tmp_path / "third", update=update).code.arena
+
+
+POWER_LOSS = """#include <stdio.h>
+#include <string.h>
+
+#include "model.h"
+#include "model_store.h"
+
+static unsigned char flash[2][MODEL_STORE_BYTES];
+static long budget; /* bytes until the power fails */
+
+static int spend(void) { return budget-- > 0; }
+int model_flash_erase(int slot) {
+  for (uint32_t i = 0; i < MODEL_STORE_BYTES; ++i)
+    if (spend()) flash[slot][i] = 0xff;
+    else return 1;
+  return 0;
+}
+int model_flash_write(int slot, uint32_t offset, const void* data, uint32_t bytes) {
+  for (uint32_t i = 0; i < bytes; ++i)
+    if (spend()) flash[slot][offset + i] &= ((const unsigned char*)data)[i];
+    else return 1;
+  return 0;
+}
+int model_flash_read(int slot, uint32_t offset, void* data, uint32_t bytes) {
+  memcpy(data, flash[slot] + offset, bytes);
+  return 0;
+}
+
+int main(void) {
+  float* weight = model_head_weight;
+  if (model_load() != 1) return 1;
+  for (int former = 0; former < 2; ++former) { /* each slot is the older one once */
+    unsigned char before[sizeof flash];
+    budget = 1000000000;
+    *weight = 1 + (float)former;
+    if (model_save()) return 2;
+    memcpy(before, flash, sizeof flash);
+    for (long fails = 0;; ++fails) {
+      memcpy(flash, before, sizeof flash);
+      *weight = 5;
+      budget = fails;
+      const int failed = model_save();
+      *weight = 9;
+      if (model_load()) return 3;
+      if (*weight != (failed ? 1 + (float)former : 5)) return 4;
+      if (!failed) {
+        printf("%ld\\n", fails);
+        break;
+      }
+    }
+    memcpy(flash, before, sizeof flash);
+  }
+  return 0;
+}
+"""
+
+
+def test_a_loss_of_power_at_any_byte_leaves_the_former_parameters(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model.add_module("head", nn.Linear(8, 2))
+    tiny.compile(model, [F.randn(2, 3, 8, 8)], tmp_path, saves=True)
+    (tmp_path / "main.c").write_text(POWER_LOSS)
+    sources = [str(f) for f in tmp_path.glob("*.c")]
+    made = subprocess.run(
+        ["cc", *STRICT, *EXACT, "-o", str(tmp_path / "main"), *sources, "-lm"], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    run = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
+    assert run.returncode == 0
+    size = int(re.search(r"STORE_BYTES (\d+)", (tmp_path / "model_store.h").read_text())[1])
+    assert [int(line) for line in run.stdout.split()] == [
+        2 * size,
+        2 * size,
+    ]  # all bytes of erasing and writing

@@ -13,6 +13,7 @@ from ..program import trace
 from ._network import Network, Update
 from ._picture import picture
 from ._quantize import quantize
+from ._store import store
 
 Tensor = _C.Tensor
 # Bytes of the stack that a program and an interrupt need. Kernels have no recursion and no arrays of unknown
@@ -88,6 +89,7 @@ def compile(
     flash: int | None = None,
     update: Update | None = None,
     name: str = "model",
+    saves: bool = False,
 ) -> Report:
     """Writes inference and a training step of a model as C99 with 8-bit arithmetic.
 
@@ -103,6 +105,8 @@ def compile(
         flash: bytes of flash memory for parameters; None: no limit.
         update: what a step trains; None: the biases of all layers and the classifier.
         name: the prefix of all names in the code.
+        saves: also write ``NAME_save()`` and ``NAME_load()``, for trained parameters in flash memory; the
+            program supplies three functions that access it (``NAME_store.h``).
 
     Raises:
         NotImplementedError: for a layer without an 8-bit form, with the line that calls it.
@@ -113,6 +117,10 @@ def compile(
         update = Update(frozenset(n.name for n in network.convs))
     update = network.chosen(update)
     report = Report(network, update, write(network, update, folder, name))
+    if saves:
+        header = (Path(folder) / f"{name}.h").read_text(encoding="utf-8")
+        for file, text in store(name, header).items():
+            (Path(folder) / file).write_text(text, encoding="utf-8")
     for what, needed, limit in (("RAM", report.ram, ram), ("flash", report.flash, flash)):
         if limit is not None and needed > limit:
             advice = (
