@@ -194,6 +194,7 @@ mobile: package ## compile programs to C for phones, and run them under an emula
 tiny: package ## the same for microcontrollers, and training in 8 bits (2.4 GB of compilers and emulators)
 	@setup/tiny.sh
 	@setup/mobile.sh
+	@setup/peer.sh
 	@setup/folder.sh tinydata
 	$(TEST_RUN) $(RUN) tests/boards/tiny_training.py
 	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)

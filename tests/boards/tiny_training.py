@@ -6,11 +6,14 @@ make tiny
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from facula.tiny._compile import write as write_programs
 
 import facula as F
 from facula import nn, tiny
@@ -19,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from boards import networks as shapes
 from boards.targets import Target, targets
 from boards.tiny_programs import parts, write
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,34 @@ def same_bits(case: Case, steps: int, chosen: list[Target]) -> list[tuple[str, b
     return lines
 
 
+def peer_memory() -> int | None:
+    """Bytes of PyTorch's process for a training step of MCUNet; None if it is not installed."""
+    python = ROOT / ".peer/bin/python"
+    if not python.exists():
+        return None
+    script = str(ROOT / "tests/boards/peer_memory.py")
+    return int(subprocess.run([python, script], capture_output=True, text=True, check=True).stdout)
+
+
+def memory_of_orders(case: Case) -> list[str]:
+    """Lines with the memory of a full update, a sparse one, and the latter in the order of memory."""
+    net, update = network_of(case)
+    names = [c.name for c in net.convs]
+    full = tiny.Update(frozenset(names), {n: 1 for n in names})
+    lines, first = [], 0
+    for what, chosen, reorder in (
+        ("full, order of the trace", full, False),
+        ("sparse, order of the trace", update, False),
+        ("sparse, reordered", update, True),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            report = write_programs(net, net.chosen(chosen), folder, reorder=reorder)
+        memory = report.arena + report.writable
+        first = first or memory
+        lines.append(f"| {what} | {memory:,} | {first / memory:.1f} |")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="a part of the networks' names")
@@ -111,6 +144,11 @@ def main() -> int:
             line, good = measured(name, case, by_name["cortex-m7"], by_name["x86-64"])
             failed += not good
             print(line, flush=True)
+    if "MCUNet" in options.only or not options.only:
+        print("\nMCUNet, arena and trained parameters:\n| update | bytes | ratio |\n|---|---|---|")
+        print("\n".join(memory_of_orders(CASES["MCUNet 49 KB"])))
+        if peer := peer_memory():
+            print(f"PyTorch's process for the same step: {peer:,} bytes")
     print(f"\n{options.steps} training steps:\n| machine | losses and logits |\n|---|---|")
     chosen = [t for t in targets() if t.group != "mobile" or t.name == "aarch64"]
     for line, good in same_bits(SMALL, options.steps, chosen):
