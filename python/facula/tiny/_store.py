@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _HEADER = """/* Trained parameters in flash memory, in two slots of NAME_STORE_BYTES each. Saving erases and
-   writes the older slot, its header last, so that after a loss of power at any time the former parameters load. */
+   writes the older slot, its header last, so that after a loss of power at any time the former
+   parameters load. */
 #ifndef NAME_STORE_H
 #define NAME_STORE_H
 
