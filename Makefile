@@ -203,9 +203,14 @@ mobile: package ## compile programs to C for phones, and run them under an emula
 	@setup/mobile.sh
 	$(TEST_RUN) $(RUN) tests/boards/run.py --group mobile $(ARGS)
 
-tiny: package ## the same for microcontrollers (2.4 GB of compilers and emulators)
+tiny: package ## the same for microcontrollers, and training in 8 bits (2.4 GB of compilers and emulators)
 	@setup/tiny.sh
+	@setup/mobile.sh
+	@setup/peer.sh
+	@setup/folder.sh tinydata
+	$(TEST_RUN) $(RUN) tests/boards/tiny_training.py
 	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)
+	$(TEST_RUN) $(RUN) tests/boards/accuracy.py
 
 ##@ Documentation and types
 # The reference is written from the catalog and the built registry; a broken link or docstring is an error.

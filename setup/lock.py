@@ -1,5 +1,5 @@
-"""Writes requirements, peer, docs, types, zoo, suites, programs, onnx and ecosystem.lock: the packages of
-the .txt of that name, all that these need (of the last four those alone), and the SHA-256 of each
+"""Writes requirements, peer, docs, types, zoo, suites, programs, onnx, tinydata and ecosystem.lock: the
+packages of the .txt of that name, all that these need (of the last four those alone), and the SHA-256 of each
 file, for each Python below on x86-64 Linux. After a change, of all or of some:
 
     .venv/bin/python setup/lock.py [NAME...]
@@ -59,6 +59,7 @@ if __name__ == "__main__":
     locks = {name: ((), {}) for name in ("requirements", "peer", "docs", "types")}
     locks |= {name: (("--no-deps",), one) for name in ("zoo", "suites")}
     locks["onnx"] = (), {}
+    locks["tinydata"] = ("--no-deps",), one
     locks |= {
         name: (("--no-deps", "--only-binary=:none:"), one)  # some packages have no wheels
         for name in ("ecosystem", "programs")

@@ -19,14 +19,19 @@ std::vector<embed::Entry> entries_of(PyObject* list) {
   for (Py_ssize_t k = 0; k < size(all); ++k) {
     const char* name;
     PyObject *program, *arguments, *in_arena;
-    if (!PyArg_ParseTuple(item(all, k), "sOOO", &name, &program, &arguments, &in_arena)) throw PythonError();
+    int functions, reorders;
+    if (!PyArg_ParseTuple(item(all, k), "sOOOpp", &name, &program, &arguments, &in_arena, &functions,
+                          &reorders))
+      throw PythonError();
     auto& entry = entries.emplace_back(embed::Entry{name, &traced_of(program), {}});
     PyRef numbers = sequence(in_arena);
     for (Py_ssize_t i = 0; i < size(numbers); ++i) {
       long number = PyLong_AsLong(item(numbers, i));
       if (number == -1 && PyErr_Occurred()) throw PythonError();
-      entry.in_arena.insert(int(number));
+      entry.options.in_arena.insert(int(number));
     }
+    entry.options.functions = functions;
+    entry.options.reorders = reorders;
     PyRef names = sequence(arguments);
     for (Py_ssize_t i = 0; i < size(names); ++i) entry.arguments.emplace_back(text_of(item(names, i)));
   }
@@ -75,7 +80,7 @@ PyObject* c_program(PyObject*, PyObject* args) {
 
 PyMethodDef functions[] = {
     {"c_program", c_program, METH_VARARGS,
-     "c_program(name, [(entry, Program, argument names, arguments in the arena)], [(name, tensor)]) -> (files, functions, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
+     "c_program(name, [(entry, Program, argument names, arguments in the arena, functions, reorders)], [(name, tensor)]) -> (files, functions, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

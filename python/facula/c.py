@@ -60,6 +60,8 @@ def compile(
     weights: Any = None,
     arguments: Mapping[str, Iterable[str]] | None = None,
     in_arena: Mapping[str, Iterable[int]] | None = None,
+    tiled: bool = True,
+    reorder: bool = True,
 ) -> Report:
     """Writes traced programs as C99 into a folder: ``NAME.h``, ``NAME.c``, ``NAME_functions.h`` and
     ``NAME_weights.c``.
@@ -79,6 +81,9 @@ def compile(
         arguments: names of the arguments, by the names of functions.
         in_arena: numbers of arguments that share the arena's memory, by the names of functions: the caller
             writes them to ``NAME_FUNCTION_ARGUMENT`` before each call, which overwrites them.
+        tiled: call functions that are tiled for microcontrollers (8-bit convolutions) where there are any,
+            instead of loops over the operators' definitions.
+        reorder: compute in the order that needs little memory, instead of the order of the trace.
 
     Raises:
         NotImplementedError: for an operator without C: sizes that depend on data, symbolic sizes, random
@@ -102,6 +107,8 @@ def compile(
             program._native,
             _argument_names(program, named.get(entry, ())),
             tuple((in_arena or {}).get(entry, ())),
+            tiled,
+            reorder,
         )
         for entry, program in entries.items()
     ]

@@ -4,68 +4,83 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import facula as F
 from facula import tiny
 
-Tensor = F.Tensor
 HERE = Path(__file__).resolve().parent
-
-
-def main_text(report: tiny.Report, image: Tensor, steps: int, label: int = 1, rate: float = 0.05) -> str:
-    classes = report.network.classifier.bias.numel()
-    numbers = ", ".join(str(v) for v in image.flatten().tolist())
-    return f"""#include <stdio.h>
+MAIN = """#include <stdio.h>
 #include <string.h>
 
-#include "model.h"
 #include "measure.h"
+#include "model.h"
 
-static const int8_t image[] = {{{numbers}}};
+/* Pseudo-random bytes: the same image each time. */
+static void fill(int8_t* image) {
+  uint32_t state = 12345;
+  for (int i = 0; i < BYTES; ++i) {
+    state = state * 1664525u + 1013904223u;
+    image[i] = (int8_t)(uint8_t)(state >> 24);
+  }
+}
 
-static void show(const char* name, const float* values, int count) {{
+static void show(const char* name, const float* values, int count) {
   printf("%s", name);
-  for (int i = 0; i < count; ++i) {{
+  for (int i = 0; i < count; ++i) {
     uint32_t bits;
     memcpy(&bits, values + i, 4);
     printf(" %08lx", (unsigned long)bits);
-  }}
+  }
   printf("\\n");
-}}
+}
 
-static void report(const char* name) {{
+static void report(const char* name) {
   printf("measured %s %lu %lu\\n", name, (unsigned long)measured_ticks * 40, (unsigned long)measured_stack);
-}}
+}
 
-int main(void) {{
-  static float logits[{classes}];
+int main(void) {
+  static float logits[CLASSES];
   float loss;
-  const int64_t label = {label};
-  const float rate = {rate!r}f;
-  memcpy(model_infer_image, image, sizeof image);
+  const int64_t label = 1;
+  const float rate = 0.05f;
+  fill(model_infer_image);
   measure_start();
   int failed = model_infer(logits);
   measure_stop();
   if (failed) return 1;
-  show("logits", logits, {classes});
+  show("logits", logits, CLASSES);
   report("infer");
-  for (int step = 0; step < {steps}; ++step) {{
-    memcpy(model_train_image, image, sizeof image);
+  for (int step = 0; step < STEPS; ++step) {
+    fill(model_train_image);
     measure_start();
     failed = model_train(&label, &rate, &loss);
     measure_stop();
     if (failed) return 1;
     show("loss", &loss, 1);
     if (step == 0) report("train");
-  }}
-  memcpy(model_infer_image, image, sizeof image);
+  }
+  fill(model_infer_image);
   if (model_infer(logits)) return 1;
-  show("logits", logits, {classes});
+  show("logits", logits, CLASSES);
   return 0;
-}}
+}
 """
 
 
-def write(report: tiny.Report, folder: Path, image: Tensor, steps: int) -> None:
-    """Completes a folder of `tiny.compile` with main.c."""
-    (folder / "main.c").write_text(main_text(report, image, steps))
+def write(report: tiny.Report, folder: Path, steps: int) -> None:
+    """Completes a folder of `tiny.compile` with a main function."""
+    _, height, width, channels = report.network.input_shape
+    numbers = {
+        "BYTES": height * width * channels,
+        "CLASSES": report.network.classifier.bias.numel(),
+        "STEPS": steps,
+    }
+    defined = "".join(f"#define {name} {value}\n" for name, value in numbers.items())
+    (folder / "main.c").write_text(defined + MAIN)
     (folder / "measure.h").write_text((HERE / "cortex_m" / "measure.h").read_text())
+
+
+def parts(printed: str) -> tuple[str, dict[str, tuple[int, int]]]:
+    """What a program printed: the bits of its results, and by function (instructions, bytes of the stack)."""
+    lines = printed.splitlines()
+    bits = "\n".join(line for line in lines if not line.startswith("measured"))
+    rows = [line.split()[1:] for line in lines if line.startswith("measured")]
+    return bits, {name: (int(instructions), int(stack)) for name, instructions, stack in rows}

@@ -10,13 +10,13 @@ from pathlib import Path
 import facula.nn.functional as nf
 import numpy as np
 import pytest
+from facula.tiny import Update
 
 import facula as F
 from facula import nn, tiny
-from facula.tiny import Update
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from boards.networks import Mobile, calibrated, small  # noqa: E402
+from boards.networks import Mobile, Scheme, calibrated, mcunet, small  # noqa: E402
 from boards.targets import EXACT, STRICT  # noqa: E402
 
 
@@ -35,7 +35,7 @@ def network():
 
 
 def sparse(net):
-    """The last nine biases, half of the weights of one layer, and all of two others, one of them depthwise."""
+    """The last nine biases, half of the weights of a layer, all of two others, one of which is depthwise."""
     names = [c.name for c in net.convs]
     return Update(frozenset(names[-9:]), {names[-3]: 0.5, names[-6]: 1, names[-2]: 1})
 
@@ -156,7 +156,7 @@ def test_updates_round_to_the_nearest_integer_and_saturate():
     before = conv.weight.clone()
     net.step(image, F.tensor([2]), 1e-6, Update(frozenset([conv.name]), {conv.name: 1.0}))
     assert (conv.weight == before).all()  # changes below half a step change nothing
-    net.step(image, F.tensor([2]), 1e6, Update(frozenset(), {conv.name: 1.0}))
+    net.step(image, F.tensor([2]), 1e12, Update(frozenset(), {conv.name: 1.0}))
     moved = conv.weight[conv.weight != before]
     assert moved.numel() and set(moved.tolist()) <= {-128, 127}
 
@@ -226,7 +226,8 @@ def test_the_code_is_clean_under_sanitizers(network, tmp_path):
     (tmp_path / "main.c").write_text(
         f'#include <string.h>\n#include "model.h"\nstatic const int8_t image[] = {{{numbers}}};\n'
         "int main(void) {\n  float y[10], rate = 0.1f, loss;\n  int64_t label = 1;\n"
-        "  memcpy(model_train_image, image, sizeof image);\n  if (model_train(&label, &rate, &loss)) return 1;\n"
+        "  memcpy(model_train_image, image, sizeof image);\n"
+        "  if (model_train(&label, &rate, &loss)) return 1;\n"
         "  memcpy(model_infer_image, image, sizeof image);\n  return model_infer(y);\n}\n"
     )
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -274,3 +275,149 @@ def test_bad_data_is_refused():
         tiny.quantize(model, [F.full((1, 3, 32, 32), float("nan"))])
     with pytest.raises(NotImplementedError, match="Linear"):
         tiny.quantize(nn.Sequential(nn.Conv2d(3, 8, 3)), [F.randn(1, 3, 8, 8)])
+
+
+def test_the_analytic_memory_is_that_of_the_published_schemes():
+    model, data = calibrated(mcunet(), 128, 1, 1)
+    net = tiny.quantize(model, data)
+    names = [c.name for c in net.convs]
+    schemes = {
+        49.8: Scheme(20, {24: 1 / 4, 27: 1 / 2, 30: 1 / 2}),
+        74.8: Scheme(21, {21: 1, 24: 1, 27: 1 / 2, 30: 1}),
+        99.8: Scheme(22, {21: 1, 24: 1, 27: 1, 30: 1, 36: 1 / 8, 39: 1 / 4}),
+        125.0: Scheme(24, {21: 1 / 4, 24: 1, 27: 1, 30: 1, 33: 1 / 2, 39: 1 / 2}),
+        148.4: Scheme(23, {21: 1, 24: 1, 27: 1, 30: 1, 36: 1, 39: 1 / 2}),
+        1400.4: Scheme(42, dict.fromkeys(range(42), 1)),
+    }
+    for published, scheme in schemes.items():
+        assert abs(tiny.memory(net, scheme.update(names)) / 1024 - published) < 0.3
+
+
+def test_evolution_finds_the_best_update_within_the_budget(network):
+    net, _ = network
+    names = [c.name for c in net.convs]
+    pointwise = [c.name for c in net.convs[-9:] if c.groups == 1]
+    gains = tiny.Contributions(0.5, {3: 0.05, 6: 0.08, 9: 0.1})
+    gains.weights = {(n, r): random.random() * r for n in pointwise for r in (0.5, 1.0)}
+    budget = 6000
+    found = tiny.evolve(net, gains, budget, generations=60, population=48)
+    assert tiny.memory(net, found) <= budget
+    best = 0.0
+    for count in (0, 3, 6, 9):  # every combination
+        last = frozenset(names[len(names) - count :])
+        updates = [Update(last)]
+        for n in pointwise:
+            if n in last:
+                updates += [Update(last, {**u.weights, n: r}) for u in updates for r in (0.5, 1.0)]
+        fitting = [u for u in updates if tiny.memory(net, u) <= budget]
+        best = max([best, *(gains.of(net, u) for u in fitting)])
+    assert gains.of(net, found) >= 0.95 * best
+
+
+def test_training_with_the_tools_of_the_search_learns(network):
+    net, _ = network
+    images = F.randint(-80, 0, (64, 32, 32, 3)).to(F.int8)
+    labels = F.arange(64) % 2
+    images[::2] += 100  # bright and dark
+    update = Update(frozenset(c.name for c in net.convs[-6:]))
+    tiny.fit(net, update, (images, labels), 0.3, epochs=30)
+    assert tiny.accuracy(net, (images, labels)) > 0.9
+
+
+def test_a_picture_shows_every_tensor_of_a_step(network, tmp_path):
+    net, _ = network
+    report = tiny.compile(net, [], tmp_path, update=sparse(net))
+    report.save(tmp_path / "arena.svg")
+    picture = (tmp_path / "arena.svg").read_text()
+    assert picture.count("<rect") == sum(b.entry == "train" for b in report.code.blocks)
+    assert "_int8_conv2d: int8[1, 8, 16, 16]" in picture
+
+
+def test_parts_without_the_tiled_functions_and_the_order_give_the_same_integers(network, tmp_path):
+    net, image = network
+    from facula.tiny import _compile
+
+    update = net.chosen(sparse(net))
+    _compile.write(net, update, tmp_path / "tiled")
+    plain = _compile.write(net, update, tmp_path / "plain", tiled=False, reorder=False)
+    one, other = Board(tmp_path / "tiled"), Board(tmp_path / "plain")
+    np.testing.assert_array_equal(one.infer(image), other.infer(image))
+    assert "facula_int8" not in (tmp_path / "plain" / "model.c").read_text()
+    losses = [(one.train(image, 1, 0.05)[1], other.train(image, 1, 0.05)[1]) for _ in range(3)]
+    np.testing.assert_allclose(*zip(*losses), rtol=1e-3)
+    assert plain.arena >= tiny.compile(net, [], tmp_path / "third", update=update).code.arena
+
+
+POWER_LOSS = """#include <stdio.h>
+#include <string.h>
+
+#include "model.h"
+#include "model_store.h"
+
+static unsigned char flash[2][MODEL_STORE_BYTES];
+static long budget; /* bytes until the power fails */
+
+static int spend(void) { return budget-- > 0; }
+int model_flash_erase(int slot) {
+  for (uint32_t i = 0; i < MODEL_STORE_BYTES; ++i)
+    if (spend()) flash[slot][i] = 0xff;
+    else return 1;
+  return 0;
+}
+int model_flash_write(int slot, uint32_t offset, const void* data, uint32_t bytes) {
+  for (uint32_t i = 0; i < bytes; ++i)
+    if (spend()) flash[slot][offset + i] &= ((const unsigned char*)data)[i];
+    else return 1;
+  return 0;
+}
+int model_flash_read(int slot, uint32_t offset, void* data, uint32_t bytes) {
+  memcpy(data, flash[slot] + offset, bytes);
+  return 0;
+}
+
+int main(void) {
+  float* weight = model_head_weight;
+  if (model_load() != 1) return 1;
+  for (int former = 0; former < 2; ++former) { /* each slot is the older one once */
+    unsigned char before[sizeof flash];
+    budget = 1000000000;
+    *weight = 1 + (float)former;
+    if (model_save()) return 2;
+    memcpy(before, flash, sizeof flash);
+    for (long fails = 0;; ++fails) {
+      memcpy(flash, before, sizeof flash);
+      *weight = 5;
+      budget = fails;
+      const int failed = model_save();
+      *weight = 9;
+      if (model_load()) return 3;
+      if (*weight != (failed ? 1 + (float)former : 5)) return 4;
+      if (!failed) {
+        printf("%ld\\n", fails);
+        break;
+      }
+    }
+    memcpy(flash, before, sizeof flash);
+  }
+  return 0;
+}
+"""
+
+
+def test_a_loss_of_power_at_any_byte_leaves_the_former_parameters(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model.add_module("head", nn.Linear(8, 2))
+    tiny.compile(model, [F.randn(2, 3, 8, 8)], tmp_path, saves=True)
+    (tmp_path / "main.c").write_text(POWER_LOSS)
+    sources = [str(f) for f in tmp_path.glob("*.c")]
+    made = subprocess.run(
+        ["cc", *STRICT, *EXACT, "-o", str(tmp_path / "main"), *sources, "-lm"], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    run = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
+    assert run.returncode == 0
+    size = int(re.search(r"STORE_BYTES (\d+)", (tmp_path / "model_store.h").read_text())[1])
+    assert [int(line) for line in run.stdout.split()] == [
+        2 * size,
+        2 * size,
+    ]  # all bytes of erasing and writing

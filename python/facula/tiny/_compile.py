@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .. import _C, c, nn
 from ..program import trace
 from ._network import Network, Update
+from ._picture import picture
 from ._quantize import quantize
+from ._store import store
 
 Tensor = _C.Tensor
 # Bytes of the stack that a program and an interrupt need. Kernels have no recursion and no arrays of unknown
@@ -64,6 +67,12 @@ class Report:
             ]
         )
 
+    def save(self, path: str | os.PathLike[str], entry: str = "train") -> None:
+        """Writes a picture of the arena during the steps of a function, as SVG."""
+        blocks = [b for b in self.code.blocks if b.entry == entry]
+        title = f"{entry}: arena {self.code.arena:,} bytes"
+        Path(path).write_text(picture(blocks, self.code.arena, title), encoding="utf-8")
+
     def largest(self, count: int = 5) -> str:
         """The largest tensors at the peak, a line each."""
         name, step, blocks = self.peak()
@@ -80,6 +89,7 @@ def compile(
     flash: int | None = None,
     update: Update | None = None,
     name: str = "model",
+    saves: bool = False,
 ) -> Report:
     """Writes inference and a training step of a model as C99 with 8-bit arithmetic.
 
@@ -95,6 +105,8 @@ def compile(
         flash: bytes of flash memory for parameters; None: no limit.
         update: what a step trains; None: the biases of all layers and the classifier.
         name: the prefix of all names in the code.
+        saves: also write ``NAME_save()`` and ``NAME_load()``, for trained parameters in flash memory; the
+            program supplies three functions that access it (``NAME_store.h``).
 
     Raises:
         NotImplementedError: for a layer without an 8-bit form, with the line that calls it.
@@ -105,6 +117,10 @@ def compile(
         update = Update(frozenset(n.name for n in network.convs))
     update = network.chosen(update)
     report = Report(network, update, write(network, update, folder, name))
+    if saves:
+        header = (Path(folder) / f"{name}.h").read_text(encoding="utf-8")
+        for file, text in store(name, header).items():
+            (Path(folder) / file).write_text(text, encoding="utf-8")
     for what, needed, limit in (("RAM", report.ram, ram), ("flash", report.flash, flash)):
         if limit is not None and needed > limit:
             advice = (
@@ -118,8 +134,16 @@ def compile(
     return report
 
 
-def write(network: Network, update: Update, folder: str | os.PathLike[str], name: str = "model") -> c.Report:
-    """Writes the programs of a network."""
+def write(
+    network: Network,
+    update: Update,
+    folder: str | os.PathLike[str],
+    name: str = "model",
+    *,
+    tiled: bool = True,
+    reorder: bool = True,
+) -> c.Report:
+    """Writes the programs of a network; ``tiled`` and ``reorder`` as in :func:`facula.c.compile`."""
     image = _C.functions.zeros(network.input_shape, dtype=_C.int8)
     label, rate = _C.functions.zeros((1,), dtype=_C.int64), _C.functions.zeros(())
 
@@ -134,4 +158,6 @@ def write(network: Network, update: Update, folder: str | os.PathLike[str], name
         weights=network.tensors(),
         arguments={"train": ["image", "label", "rate"], "infer": ["image"]},
         in_arena={"train": [0], "infer": [0]},
+        tiled=tiled,
+        reorder=reorder,
     )

@@ -102,7 +102,7 @@ def _nhwc(x: Tensor) -> Tensor:
 
 @dataclass
 class Update:
-    """What is trained: biases and weights of convolutions by their names, and the classifier."""
+    """The trained parameters: biases and weights of convolutions by their names, and the classifier."""
 
     bias: frozenset[str] = frozenset()
     weights: Mapping[str, float] = field(default_factory=dict)  # the part of the input channels, 0 < r <= 1
@@ -236,7 +236,7 @@ class Mean:
 
 
 class _Rounded(Function):
-    """Integers of a layer with the gradient of its surrogate, none of which are at a limit."""
+    """Integers of a layer with the gradient of its surrogate, for layers that do not saturate."""
 
     @staticmethod
     def forward(ctx: Any, surrogate: Tensor, q: Tensor, zero: int) -> Tensor:
@@ -323,7 +323,7 @@ class Network:
         return named
 
     def copy(self) -> Network:
-        """A network with parameters of its own."""
+        """A network with copies of the parameters."""
         layers = [
             dataclasses.replace(n, weight=n.weight.clone(), bias=n.bias.clone())
             if isinstance(n, (Conv, Linear))
@@ -340,6 +340,11 @@ class Network:
             run.values[layer.name] = layer(run)  # type: ignore[assignment]
         return self.classifier(run), run
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all tensors for one image, NHWC."""
+        run = self.run(_f.zeros(self.input_shape, dtype=_C.int8), Update(classifier=False))[1]
+        return {name: tuple(x.q.shape) for name, x in run.values.items()}
+
     def logits(self, x: Tensor) -> Tensor:
         return self.run(x, Update(classifier=False))[0]
 
@@ -355,7 +360,7 @@ class Network:
         return loss
 
     def chosen(self, update: Update) -> Update:
-        """The update with the channels of layers of which a part is trained."""
+        """The update with the channels of partly trained layers."""
         convs = {n.name: n for n in self.convs}
         for name in [*update.bias, *update.weights]:
             if name not in convs:

@@ -616,7 +616,8 @@ std::string CPrinter::cast(Expr e) {
   if (e->memory != to) return decoded(e->memory, encoded(e->memory, x));
   if (to == DType::Bool) return x + " != 0";
   std::string type = "(" + std::string(type_of(to)) + ")";
-  bool narrow = !is_real(to) && to != DType::UInt64 && to != DType::UInt32 && to != DType::Int64 && to != DType::UInt8;
+  bool narrow =
+      !is_real(to) && to != DType::UInt64 && to != DType::UInt32 && to != DType::Int64 && to != DType::UInt8;
   if (is_float32(from) && narrow) return type + "facula_float_to_int32(" + x + ")";
   if (is_real(from) && !is_real(to))
     return type +

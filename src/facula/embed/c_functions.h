@@ -1,4 +1,4 @@
-// Library operators for which the C backend has functions of its own, as text: convolutions of 8-bit integers and their gradients,
+// Library operators for which the C backend has functions, as text: convolutions of 8-bit integers and their gradients,
 // tiled for microcontrollers. Every other library operator becomes a loop nest of its reference (embed/references.h).
 #pragma once
 #include <span>
@@ -25,7 +25,7 @@ struct CFunction {
 
 // The function for a call; null if there is none.
 const CFunction* c_function(const graph::Node& n);
-// The value of which `v` is a copy converted from int8; null if it is none. Views with the same elements are passed.
+// The int8 value from which `v` was converted; null if it is no such copy. Views with the same elements are passed.
 graph::Value* converted_from(graph::Value* v);
 // The texts of the functions that `code` calls.
 std::string c_function_texts(const std::string& code);

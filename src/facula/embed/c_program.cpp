@@ -175,7 +175,7 @@ class EntryPrinter {
   // Macros for the arguments that are a part of the arena.
   std::string places() const {
     std::string text;
-    for (int i : entry_.in_arena) {
+    for (int i : entry_.options.in_arena) {
       auto& t = input(i);
       std::string macro = model_ + "_" + entry_.name + "_" + argument(i);
       text +=
@@ -221,7 +221,7 @@ class EntryPrinter {
       all.push_back({std::move(type), std::move(name), remark, t});
     };
     for (int i = 0; i < int(program_.arguments); ++i)
-      if (!entry_.in_arena.count(i))
+      if (!entry_.options.in_arena.count(i))
         add(input(i), is_written(i), argument(i), is_written(i) ? ", which the function writes" : "");
     for (int k = 0; k < int(program_.graph.outputs.size()); ++k)
       if (program_.graph.outputs[size_t(k)] >= 0) add(result(k), true, "result" + std::to_string(k), "");
@@ -393,7 +393,7 @@ CProgram c_program(const std::string& name, std::span<const Entry> entries,
   value_check(is_identifier(name), "c.compile") << "the name '" << name << "' is no identifier of C";
   for (auto& e : entries) {
     value_check(is_identifier(e.name), "c.compile") << "the name '" << e.name << "' is no identifier of C";
-    auto& p = programs.emplace_back(lowered(*e.program, e.in_arena));
+    auto& p = programs.emplace_back(lowered(*e.program, e.options));
     for (auto& block : p.blocks) out.blocks.push_back({e.name, block});
     check_size(p, e.name.c_str());
     out.arena = std::max(out.arena, p.arena);
@@ -413,7 +413,7 @@ CProgram c_program(const std::string& name, std::span<const Entry> entries,
     out.functions.push_back(printer.prototype() + ";");
     prototypes += "/* " + name + "_" + entries[k].name + "\n" + printer.comment() + " */\n" +
                   out.functions.back() + "\n\n" + printer.places();
-    shares_arena |= !entries[k].in_arena.empty();
+    shares_arena |= !entries[k].options.in_arena.empty();
   }
   std::string arena = std::to_string((out.arena + 7) / 8);
   if (shares_arena) prototypes = "extern uint64_t " + name + "_arena[" + arena + "];\n\n" + prototypes;

@@ -19,7 +19,7 @@ struct Entry {
   std::string name;  // of the C function, behind the name of the model
   const run::Traced* program;
   std::vector<std::string> arguments;  // names; missing ones are called input0, input1, ...
-  std::set<int> in_arena = {};  // numbers of arguments that are a part of the arena, which the header names
+  Options options = {};                // the header names the arguments that are a part of the arena
 };
 
 struct CFile {

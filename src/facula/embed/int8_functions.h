@@ -48,7 +48,7 @@ static inline uint32_t facula_sub2(uint32_t a, uint32_t b) {
   return pair;
 }
 static inline int32_t facula_dot2(uint32_t a, uint32_t b, int32_t sum) {
-  __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b)); /* volatile: in this order, which needs few registers */
+  __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b)); /* volatile: in this order, which takes the least registers */
   return sum;
 }
 #define FACULA_DSP 1
@@ -190,17 +190,18 @@ FACULA_KERNEL void facula_int8_rows(const uint32_t* rows, int32_t k, const int8_
     }
     if (rest && i + 2 < n) FACULA_FOUR(facula_load4(p0), facula_load4(p1)) /* times zeros behind the row */
     else if (rest) FACULA_FOUR(facula_load_part(p0, rest, 0), facula_load_part(p1, rest, 0))
-    ya[0] = facula_round8(a0, scale[0], bias[0], zero);
-    yb[0] = facula_round8(b0, scale[0], bias[0], zero);
+    const float scale0 = scale[i], bias0 = bias[i]; /* before the stores, which may change any memory for a compiler */
     if (i + 1 < n) {
-      ya[1] = facula_round8(a1, scale[1], bias[1], zero);
-      yb[1] = facula_round8(b1, scale[1], bias[1], zero);
+      const float scale1 = scale[i + 1], bias1 = bias[i + 1];
+      ya[i] = facula_round8(a0, scale0, bias0, zero);
+      yb[i] = facula_round8(b0, scale0, bias0, zero);
+      ya[i + 1] = facula_round8(a1, scale1, bias1, zero);
+      yb[i + 1] = facula_round8(b1, scale1, bias1, zero);
+    } else {
+      ya[i] = facula_round8(a0, scale0, bias0, zero);
+      yb[i] = facula_round8(b0, scale0, bias0, zero);
     }
     w += 2 * k;
-    ya += 2;
-    yb += 2;
-    scale += 2;
-    bias += 2;
   }
 }
 )c"},

@@ -20,7 +20,7 @@ using schedule::Step;
 using Root = Place::Root;
 
 // The graph of the program's results and writes, of operators for which nests are generated.
-graph::Graph generated_graph(const run::Traced& program) {
+graph::Graph generated_graph(const run::Traced& program, bool functions) {
   auto* name = program.name().c_str();
   auto& traced = program.graph();
   for (auto* v : traced.inputs)
@@ -34,20 +34,20 @@ graph::Graph generated_graph(const run::Traced& program) {
   g.outputs.resize(program.capture().results);
   g.renumber();
   graph::remove_dead(g);
-  return with_references(g, name);
+  return with_references(g, name, functions);
 }
 
 class Lowering {
  public:
-  Lowering(const run::Traced& program, const std::set<int>& in_arena) : in_arena_(in_arena) {
+  Lowering(const run::Traced& program, const Options& options) : options_(options) {
     auto& g = out_.graph;
-    g.graph = generated_graph(program);
+    g.graph = generated_graph(program, options.functions);
     g.name = program.name();
     g.number();
     out_.arguments = g.graph.inputs.size() - program.captured().size();
     out_.steps = run::pipeline::fuse(g.graph, g.name);
     read_unconverted();
-    out_.steps = in_order_of_memory(std::move(out_.steps), g.graph);
+    if (options.reorders) out_.steps = in_order_of_memory(std::move(out_.steps), g.graph);
     for (auto& step : out_.steps) out_.functions.push_back(function_of(step));
     out_.plan = run::make_plan_to_print(g, out_.steps);
     out_.places.resize(g.graph.values().size());
@@ -114,7 +114,7 @@ class Lowering {
   void place_allocations() {
     std::vector<run::Lifetime> lifetimes;
     std::map<int, size_t> block;  // by value: the index of its lifetime
-    for (int i : in_arena_) {
+    for (int i : options_.in_arena) {
       auto* v = g().inputs[size_t(i)];
       block[v->id] = lifetimes.size();
       lifetimes.push_back({size_t(elements(*v) * itemsize(v->tensor.dtype())), 0, last_read(v)});
@@ -285,14 +285,14 @@ class Lowering {
   }
 
   Lowered out_;
-  const std::set<int>& in_arena_;
+  const Options& options_;
   std::map<const graph::Node*, const CFunction*> functions_;  // by node of a step
 };
 
 }  // namespace
 
-Lowered lowered(const run::Traced& program, const std::set<int>& in_arena) {
-  return Lowering(program, in_arena).run();
+Lowered lowered(const run::Traced& program, const Options& options) {
+  return Lowering(program, options).run();
 }
 
 }  // namespace facula::embed

@@ -39,6 +39,15 @@ struct Block {
   size_t first, last;  // inclusive
 };
 
+struct Options {
+  // Numbers of arguments whose memory is a part of the arena until their last use; the caller fills it before each call.
+  std::set<int> in_arena;
+  bool functions =
+      true;  // calls the backend's functions; otherwise all operators are nests of their references
+  bool reorders =
+      true;  // runs steps in the order that needs little memory (embed/order.h); otherwise in that of the trace
+};
+
 struct Lowered {
   run::NumberedGraph graph;
   std::vector<schedule::Step> steps;
@@ -55,8 +64,7 @@ struct Lowered {
 };
 
 // Raises NotImplementedError for sizes that are symbols or depend on data, random numbers, and functions of users. Gradient
-// slots that the program fills are dropped: a board has no tensors that hold them. `in_arena`: numbers of arguments whose memory is
-// a part of the arena until their last use; the caller fills it before each call.
-Lowered lowered(const run::Traced& program, const std::set<int>& in_arena = {});
+// slots that the program fills are dropped: a board has no tensors that hold them.
+Lowered lowered(const run::Traced& program, const Options& options = {});
 
 }  // namespace facula::embed

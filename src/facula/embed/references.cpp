@@ -25,35 +25,38 @@ void check_supported(const Graph& g, const char* program) {
 }
 
 // A call of a library operator for which the C backend has no function.
-bool needs_reference(const Node& n) { return n.op->is<op::Library>() && !c_function(n); }
+bool needs_reference(const Node& n, bool functions) {
+  return n.op->is<op::Library>() && !(functions && c_function(n));
+}
 
 // Calls the node's operator, or the reference of a library operator.
-op::Results called(const Node& n, std::span<const op::Value> args) {
+op::Results called(const Node& n, std::span<const op::Value> args, bool functions) {
   auto* library = n.op->as<op::Library>();
-  if (!needs_reference(n)) return op::call(*n.op, args);
+  if (!needs_reference(n, functions)) return op::call(*n.op, args);
   if (library->reference) return op::call(run::reference_loop(*n.op), args);
   return library->composed_reference(op::Call(*n.op, args));
 }
 
 // One round: the reference of a library operator may call other library operators.
-Graph expanded_once(const Graph& g) {
-  Graph result = graph::expanded(g, g.shapes, called);
+Graph expanded_once(const Graph& g, bool functions) {
+  auto call = [&](const Node& n, std::span<const op::Value> args) { return called(n, args, functions); };
+  Graph result = graph::expanded(g, g.shapes, call);
   result.renumber();
   return result;
 }
 
 }  // namespace
 
-Graph with_references(const Graph& g, const char* program) {
+Graph with_references(const Graph& g, const char* program, bool functions) {
   check_supported(g, program);
-  Graph result = expanded_once(g);
-  auto has_library = [](const Graph& any) {
-    return std::ranges::any_of(any.nodes, [](auto& n) { return needs_reference(*n); });
+  Graph result = expanded_once(g, functions);
+  auto has_library = [&](const Graph& any) {
+    return std::ranges::any_of(any.nodes, [&](auto& n) { return needs_reference(*n, functions); });
   };
   constexpr int kRounds = 8;  // references are nested two or three deep
   for (int k = 0; k < kRounds && has_library(result); ++k) {
     check_supported(result, program);
-    result = expanded_once(result);
+    result = expanded_once(result, functions);
   }
   internal_check(!has_library(result))
       << program << ": references of library operators call each other without end";

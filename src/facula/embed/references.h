@@ -10,7 +10,7 @@
 
 namespace facula::embed {
 
-// `program`: its name, for errors.
-graph::Graph with_references(const graph::Graph& g, const char* program);
+// `program`: its name, for errors; `functions`: whether the C backend's functions are called.
+graph::Graph with_references(const graph::Graph& g, const char* program, bool functions);
 
 }  // namespace facula::embed
