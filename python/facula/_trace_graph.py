@@ -136,11 +136,11 @@ class Graph:
         node = Node(kind, scope)
         node._inputs = [self._operand(x, scope) for x in inputs]
         for x in outputs:
-            node._outputs.append(self._made(node, x))
+            node._outputs.append(self._new_value(node, x))
         self._nodes.append(node)
         return node
 
-    def _made(self, node: Node, x: Any) -> Value:
+    def _new_value(self, node: Node, x: Any) -> Value:
         value = Value(node, x, str(self._count))
         self._count += 1
         if isinstance(x, Tensor):
@@ -150,7 +150,7 @@ class Graph:
     def _operand(self, x: Any, scope: str) -> Value:
         if isinstance(x, Tensor):
             if id(x) not in self._values:
-                self._parameters._outputs.append(self._made(self._parameters, x))
+                self._parameters._outputs.append(self._new_value(self._parameters, x))
             return self._values[id(x)][1]
         if isinstance(x, (list, tuple)):
             return self.add("prim::ListConstruct", scope, list(x), [x])._outputs[0]
@@ -205,14 +205,24 @@ def _operator(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> tuple[
 def _convolution(rank: int, transposed: bool, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     names = ["input", "weight", "bias", "stride", "padding"]
     names += ["output_padding", "groups", "dilation"] if transposed else ["dilation", "groups"]
-    given = {"bias": None, "stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
-    given |= dict(zip(names, args)) | kwargs
+    values = {"bias": None, "stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+    values |= dict(zip(names, args)) | kwargs
 
     def each(name: str) -> Any:
-        return [given[name]] * rank if isinstance(given[name], int) else given[name]
+        return [values[name]] * rank if isinstance(values[name], int) else values[name]
 
     sizes = [each("stride"), each("padding"), each("dilation"), transposed, each("output_padding")]
-    return [given["input"], given["weight"], given["bias"], *sizes, given["groups"], False, False, True, True]
+    return [
+        values["input"],
+        values["weight"],
+        values["bias"],
+        *sizes,
+        values["groups"],
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 _active: list[_Recorder] = []

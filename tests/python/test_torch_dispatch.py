@@ -129,6 +129,25 @@ X = facula.ones(3, 4)
         (lambda: X.split(2), ["split.Tensor"]),
         (lambda: X.clone(), ["clone.default"]),
         (lambda: facula.stack([X, X]), ["stack.default"]),
+        (lambda: facula.linalg.lu(facula.eye(2)), ["eye.default", "linalg_lu.default"]),
+        (lambda: facula.linalg.inv_ex(facula.eye(2)), ["eye.default", "linalg_inv_ex.default"]),
+        (lambda: facula.histc(X, 3), ["histc.default"]),
+        (lambda: F.pixel_shuffle(facula.ones(4, 1, 1), 2), ["ones.default", "pixel_shuffle.default"]),
+        (lambda: facula.multinomial(X, 1), ["multinomial.default"]),
+        (lambda: facula.poisson(X), ["poisson.default"]),
+        (lambda: facula._foreach_add([X, X], 1), ["_foreach_add.Scalar"]),
+        (lambda: facula.hann_window(4), ["hann_window.default"]),
+        (
+            lambda: F.max_pool3d(facula.ones(1, 2, 2, 2), 2),
+            ["ones.default", "max_pool3d_with_indices.default"],
+        ),
+        (
+            lambda: F.adaptive_avg_pool3d(facula.ones(1, 4, 4, 4), 2),
+            ["ones.default", "_adaptive_avg_pool3d.default"],
+        ),
+        (lambda: facula.linalg.cross(X[:, :3], X[:, :3]), ["slice.Tensor"] * 2 + ["linalg_cross.default"]),
+        (lambda: facula.unique_consecutive(X), ["unique_consecutive.default"]),
+        (lambda: facula.permute_copy(X, (1, 0)), ["permute_copy.default"]),
     ],
 )
 def test_calls_have_pytorchs_names(call, calls):
@@ -489,6 +508,37 @@ def test_a_wrapper_is_asked_before_dtypes_are_checked(dtype):
         Stored.seen.clear()
         got = f(stored)
         assert Stored.seen and type(got) is facula.Tensor and facula.equal(got, f(w)), name
+
+
+# PyTorch looks at the dtype of these, too, before it asks a class.
+CHECKED_FIRST = {
+    "pdist", "cosine_similarity", "_masked_mean", "stft", "_interpolate_by_name", "quantile",
+    "quantile.scalar", "nanquantile", "nanquantile.scalar", "linalg_matrix_norm", "linalg_matrix_norm.str",
+    "linalg_norm", "linalg_norm.str", "linalg_matrix_rank", "linalg_cond.str",
+}  # fmt: skip
+# These check the dtype, or read numbers, before they call what a class is asked about. PyTorch asks first.
+CHECKED_EARLIER = {
+    "scaled_dot_product_attention", "_cdist_forward", "_dropout", "dropout", "feature_dropout", "dropout1d",
+    "dropout2d", "dropout3d", "_histogramdd", "index_fill.Tensor", "batch_norm", "instance_norm",
+    "linalg_matrix_rank.tensor", "linalg_matrix_rank.tol", "_fake_quantize_learnable", "_standard_log_gamma",
+    "linspace.Tensor", "logspace.Tensor", "gumbel_softmax", "linalg_cond", "linalg_lu_factor", "linalg_pinv",
+    "linalg_pinv.rcond", "pinverse", "histogram.bins_tensor",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "float64" in c.dtypes], ids=lambda c: c.name)
+def test_every_operator_asks_a_wrapper_before_it_checks_the_dtype(case):
+    args = arguments(case, 0, "float64")
+    wrapped = tree_map_only(
+        facula.Tensor, lambda t: Stored(t) if t.dtype.is_floating_point and not t.is_sparse else t, args
+    )
+    if not any(isinstance(t, Stored) for t in tree_leaves(wrapped)):
+        pytest.skip("no floating-point operand")
+    Stored.seen.clear()
+    try:
+        call(case, wrapped)
+    except Exception as e:
+        assert Stored.seen or case.name in CHECKED_FIRST | CHECKED_EARLIER, e
 
 
 def test_results_of_a_wrapper_are_what_it_returns():

@@ -63,12 +63,29 @@ Results max_pool2d_parts(const Call& c) {
 
 Results to_dtype_parts(const Call& c) { return _to_copy(c.tensor("self"), c.dtype("dtype")); }
 
-// With parts, or procedures that are operators of their own there.
-const run::Decomposition kDecompositions[] = {
+Results max_pool3d_parts(const Call& c) {
+  return std::get<0>(max_pool3d_with_indices(c.tensor("self"), c.ints("kernel_size"), c.ints("stride"),
+                                             c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")));
+}
+
+template <int rank>
+Results adaptive_mean_parts(const Call& c) {
+  Tensor x = c.tensor("self");
+  Dims size = c.ints("output_size", rank);
+  if (rank == 3) return _adaptive_avg_pool3d(x, size);
+  if (rank == 2) return _adaptive_avg_pool2d(x, size);
+  return squeeze(_adaptive_avg_pool2d(unsqueeze(x, -2), Dims{SymInt(int64_t(1)), size[0]}), -2);
+}
+
+const run::Decomposition kParts[] = {
     {"linear", linear_parts},
     {"_matmul", matmul_parts},
     {"layer_norm", layer_norm_parts},
     {"max_pool2d", max_pool2d_parts},
+    {"max_pool3d", max_pool3d_parts},
+    {"adaptive_avg_pool1d", adaptive_mean_parts<1>},
+    {"adaptive_avg_pool2d", adaptive_mean_parts<2>},
+    {"adaptive_avg_pool3d", adaptive_mean_parts<3>},
     {"to_dtype", to_dtype_parts},
     {"conv1d", convolution_parts<1, false>},
     {"conv2d", convolution_parts<2, false>},
@@ -76,32 +93,46 @@ const run::Decomposition kDecompositions[] = {
     {"conv_transpose1d", convolution_parts<1, true>},
     {"conv_transpose2d", convolution_parts<2, true>},
     {"conv_transpose3d", convolution_parts<3, true>},
-#define FACULA_WHOLE(name) {name, {}},
-    FACULA_WHOLE("convolution") FACULA_WHOLE("_to_copy") FACULA_WHOLE("clone") FACULA_WHOLE("stack")
-        FACULA_WHOLE("mv") FACULA_WHOLE("addmv") FACULA_WHOLE("addbmm") FACULA_WHOLE("addr") FACULA_WHOLE(
-            "vdot") FACULA_WHOLE("zeros") FACULA_WHOLE("ones") FACULA_WHOLE("empty") FACULA_WHOLE("full_like")
-            FACULA_WHOLE("zeros_like") FACULA_WHOLE("ones_like") FACULA_WHOLE("empty_like") FACULA_WHOLE(
-                "arange") FACULA_WHOLE("arange.step") FACULA_WHOLE("rand") FACULA_WHOLE("randn")
-                FACULA_WHOLE("rand_like") FACULA_WHOLE("randn_like") FACULA_WHOLE("randint") FACULA_WHOLE(
-                    "randint.high") FACULA_WHOLE("randperm") FACULA_WHOLE("bernoulli") FACULA_WHOLE("index")
-                    FACULA_WHOLE("index_put") FACULA_WHOLE("masked_select") FACULA_WHOLE("masked_scatter")
-                        FACULA_WHOLE("roll") FACULA_WHOLE("rot90") FACULA_WHOLE("diag_embed") FACULA_WHOLE(
-                            "count_nonzero") FACULA_WHOLE("linalg_vector_norm") FACULA_WHOLE("scatter_reduce")
-                            FACULA_WHOLE("index_reduce") FACULA_WHOLE("median.dim") FACULA_WHOLE("kthvalue")
-                                FACULA_WHOLE("mode") FACULA_WHOLE("searchsorted") FACULA_WHOLE("bucketize")
-                                    FACULA_WHOLE("isin") FACULA_WHOLE("bincount")
-                                        FACULA_WHOLE("native_layer_norm") FACULA_WHOLE("native_group_norm")
-                                            FACULA_WHOLE("native_batch_norm")
-                                                FACULA_WHOLE("max_pool2d_with_indices") FACULA_WHOLE(
-                                                    "max_pool3d_with_indices") FACULA_WHOLE("avg_pool3d")
-                                                    FACULA_WHOLE("uniform_") FACULA_WHOLE("normal_")
-                                                        FACULA_WHOLE("random_") FACULA_WHOLE("random_.to")
-                                                            FACULA_WHOLE("random_.from")
-                                                                FACULA_WHOLE("exponential_")
-                                                                    FACULA_WHOLE("take") FACULA_WHOLE("put")
-#undef FACULA_WHOLE
 };
+
+// The procedures that PyTorch's dispatcher has kernels for, so that its modes see each of them as one call; also every procedure
+// whose name begins with _foreach_. Those are left out whose bodies have gradients that a recomputation would not have.
+constexpr std::string_view kOneCall =
+    // created, or filled with random numbers
+    " zeros ones empty full_like zeros_like ones_like empty_like empty_strided new_empty_strided empty_permuted arange"
+    " arange.step logspace logspace.Tensor tril_indices triu_indices fft_fftfreq fft_rfftfreq rand randn rand_like"
+    " randn_like randint randint.high randint_like randint_like.high randperm bernoulli bernoulli.p bernoulli_ uniform_"
+    " normal_ normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor normal.float_float random_ random_.to"
+    " random_.from exponential_ cauchy_ log_normal_ geometric_ multinomial poisson binomial _standard_gamma"
+    " _sample_dirichlet bartlett_window blackman_window hann_window hamming_window hamming_window.periodic_alpha"
+    " kaiser_window kaiser_window.beta"
+    // copied, joined, moved
+    " _to_copy clone stack block_diag _chunk_cat roll rot90 diag_embed pixel_shuffle pixel_unshuffle channel_shuffle"
+    " select_copy slice_copy narrow_copy split_copy unbind_copy diagonal_copy unfold_copy as_strided_copy view_copy"
+    " alias_copy detach_copy view_as_real_copy view_as_complex_copy permute_copy transpose_copy t_copy expand_copy"
+    " unsqueeze_copy squeeze_copy squeeze_copy.dims diagonal_scatter select_scatter slice_scatter as_strided_scatter"
+    // by indices, in order, counted
+    " index index_put index_add index_reduce scatter_add scatter_reduce masked_select masked_scatter take put"
+    " _unsafe_masked_index _unsafe_masked_index_put_accumulate nonzero_static repeat_interleave.Tensor segment_reduce"
+    " embedding_renorm_ searchsorted bucketize isin bincount histc histogram"
+    " _histogramdd_bin_edges hash_tensor median.dim nanmedian.dim kthvalue mode count_nonzero unique_consecutive"
+    " _unique2 unique_dim"
+    // products and factors of matrices
+    " mv addmv addbmm addr vdot dist linalg_vector_norm linalg_cross triangular_solve cholesky cholesky_inverse lu_unpack"
+    " linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_ldl_factor_ex linalg_ldl_solve"
+    " linalg_cholesky_ex linalg_inv_ex linalg_solve_ex linalg_pinv.tensor linalg_lstsq"
+    " _sparse_addmm _convert_indices_from_coo_to_csr"
+    // layers
+    " rrelu convolution conv_tbc native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
+    " _native_batch_norm_legit.no_stats _batch_norm_with_update max_pool2d_with_indices max_pool3d_with_indices avg_pool3d"
+    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d"
+    " max_unpool3d grid_sampler_2d grid_sampler_3d _upsample_bilinear2d_aa _upsample_bilinear2d_aa.vec ";
+
+bool is_one_call(const Operator& o) {
+  std::string name = o.schema.full_name();
+  return name.starts_with("_foreach_") || kOneCall.find(" " + name + " ") != std::string_view::npos;
+}
 
 }  // namespace
 
-FACULA_FAMILY(decompositions) { run::set_decompositions(kDecompositions); }
+FACULA_FAMILY(decompositions) { run::set_decompositions(kParts, is_one_call); }

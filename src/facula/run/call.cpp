@@ -182,7 +182,7 @@ inline Results perform_by_kind(Invocation& call) {
   if (call.interposer) [[unlikely]]
     call.as_one_call = is_seen_as_one_call(call, parts);
   // An interposer judges operands itself: a tensor-like object may have a dtype that kernels do not compute in.
-  if (call.op.check && !call.as_one_call) call.op.check(call.call());
+  if (call.op.check && !call.as_one_call && !parts) call.op.check(call.call());
   if (parts) [[unlikely]]
     return (*parts)(call.call());
   switch (call.op.kind()) {

@@ -17,17 +17,33 @@ using op::Value;
 namespace {
 FindInterposer source = nullptr;
 
-std::vector<std::span<const Decomposition>> registered;
+struct Exceptions {
+  std::span<const Decomposition> decompositions;
+  bool (*is_one_call)(const Operator&) = nullptr;
+} exceptions;
 
-const Decomposition* decomposition_of(const Operator& o) {
+// How interposers see an operator, if its kind does not say it.
+struct Exception {
+  const Parts* parts = nullptr;
+  bool one_call = false;
+};
+
+const Exception* exception_of(const Operator& o) {
   static const auto by_operator = [] {
-    std::unordered_map<const Operator*, const Decomposition*> all;
-    for (auto& list : registered)
-      for (auto& d : list) all[&op::get(d.op)] = &d;
+    std::unordered_map<const Operator*, Exception> all;
+    for (auto& d : exceptions.decompositions) all[&op::get(d.op)].parts = &d.parts;
+    for (auto* o : op::all())
+      if (exceptions.is_one_call(*o)) all[o].one_call = true;
     return all;
   }();
   auto it = by_operator.find(&o);
-  return it == by_operator.end() ? nullptr : it->second;
+  return it == by_operator.end() ? nullptr : &it->second;
+}
+
+// Factorizations read their codes of errors if they are asked to.
+bool checks_errors(const Invocation& call) {
+  int k = call.op.schema.index_of("check_errors");
+  return k >= 0 && call.call().flag("check_errors");
 }
 
 bool is_operand(const Tensor& t, std::span<const Value> args) {
@@ -44,23 +60,26 @@ Interposer* find_interposer(std::span<const Value> args, std::span<const Tensor>
   return source ? source(args, out) : nullptr;
 }
 
-void set_decompositions(std::span<const Decomposition> all) { registered.push_back(all); }
+void set_decompositions(std::span<const Decomposition> all, bool (*is_one_call)(const Operator&)) {
+  exceptions = {all, is_one_call};
+}
 
 bool is_seen_as_one_call(const Invocation& call, const Parts*& parts) {
   auto& o = call.op;
-  auto* exception = decomposition_of(o);
-  parts = exception && exception->parts ? &exception->parts : nullptr;
+  auto* exception = exception_of(o);
+  bool one_call = exception && exception->one_call;
+  parts = exception ? exception->parts : nullptr;
   if (parts && call.form == Form::functional) return false;
   parts = nullptr;
   if (!o.calls()) return true;
   bool recording = call.recording && o.differentiable;
   bool writes = call.form != Form::functional || o.schema.mutates();
   if (recording && !o.vjp && (writes || o.effects.draws)) return false;
-  if (o.effects.draws) return exception;
+  if (o.effects.draws) return one_call;
   if (o.is<op::Composite>()) return op::is_found(o);  // a traced program has no name to be called by
   // A procedure that cannot be traced has no gradient as one call.
-  bool traceable = !o.has_number_operands() && !o.effects.reads_data;
-  return exception && (!recording || o.vjp || traceable);
+  bool traceable = !o.has_number_operands() && !o.effects.reads_data && !checks_errors(call);
+  return one_call && (!recording || o.vjp || traceable);
 }
 
 Results interposed_results(const Invocation& call) {

@@ -25,15 +25,15 @@ using FindInterposer = Interposer* (*)(std::span<const op::Value> args, std::spa
 void set_interposer_source(FindInterposer find);
 Interposer* find_interposer(std::span<const op::Value> args, std::span<const Tensor> out);
 
-// An exception to how interposers see an operator. `parts` makes the calls that stand for it, which are recorded one by one;
-// empty: the operator is one call although it is a procedure.
+// The calls that stand for an operator, which are recorded one by one.
 using Parts = std::function<op::Results(const op::Call&)>;
 struct Decomposition {
   const char* op;  // full name
   Parts parts;
 };
-// The catalog registers these before the first call; they live as long as the process.
-void set_decompositions(std::span<const Decomposition> all);
+// Exceptions to how interposers see operators: the catalog registers them before the first call; they live as long as the
+// process. A procedure for which `is_one_call` is true is seen as one call, and checks its operands no more than a primitive.
+void set_decompositions(std::span<const Decomposition> all, bool (*is_one_call)(const op::Operator&));
 
 // Whether the interposer sees the call as one. If not, it sees the calls that `parts` makes, or, if that is null, those of the
 // operator's body.
