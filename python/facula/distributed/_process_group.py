@@ -356,6 +356,7 @@ class ProcessGroup:
         while missing := store._apply("_missing", *keys):
             alive = store._apply("_missing", *gone)
             if dead := [r for r, key in enumerate(gone) if key not in alive]:
+                store._apply("_drop", gone[self._rank])  # this rank is not the cause
                 raise RuntimeError(
                     f"init_process_group: rank {dead[0]} died before group {self.group_name} was connected"
                 )
