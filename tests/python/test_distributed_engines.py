@@ -134,3 +134,40 @@ def test_mpi_runs_collectives_and_data_parallel_training(tmp_path):
         [*command, Path(__file__).parent], env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0 and sorted(done.stdout.split()) == ["0", "1", "passed", "passed"], done.stderr
+
+
+# ---- backends of others
+
+
+class Doubling(dist.ProcessGroup):
+    """A backend of one rank, which doubles instead of adding."""
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self.store, self.timeout = store, timeout
+
+    def allreduce(self, tensors, opts=None):
+        for tensor in tensors:
+            tensor.mul_(2)
+        return dist.Work(None, tensors)
+
+
+def use_another_backend(rank):
+    dist.Backend.register_backend("doubling", Doubling)
+    assert dist.Backend.DOUBLING == "doubling" and dist.is_backend_available("doubling")
+    dist.init_process_group("doubling", store=dist.HashStore(), rank=0, world_size=1)
+    assert dist.get_backend() == "doubling"
+    dist.all_reduce(x := facula.ones(2))
+    assert x.tolist() == [2, 2]
+    work = dist.all_reduce(x, async_op=True)
+    assert work.wait() and x.tolist() == [4, 4]
+    part = dist.new_group([0])
+    dist.all_reduce(x, group=part)
+    assert isinstance(part, Doubling) and x.tolist() == [8, 8]
+    dist.destroy_process_group()
+    with pytest.raises(RuntimeError, match="doubling creator function already exist"):
+        dist.Backend.register_backend("doubling", Doubling)
+
+
+def test_a_package_brings_a_backend():
+    results(1, use_another_backend, init=False)

@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .. import _C
-from ._stores import DistNetworkError, DistStoreError, PrefixStore, TCPStore
+from ._stores import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
 
 __all__ = ["Agent", "ChildFailedError", "LaunchConfig", "ProcessFailure"]
 
@@ -217,6 +217,7 @@ class Agent:
         self._logs = config.log_dir or tempfile.mkdtemp(prefix="facula_run_")
         self.failures: list[ProcessFailure] = []
         self._recorders = _Recorders()
+        self.store: Store
         self._served: TCPStore | None = None  # the store of the processes, if this agent serves it
 
     # ---- meeting
@@ -238,15 +239,15 @@ class Agent:
         host = "127.0.0.1" if host == "localhost" and c.max_nodes == 1 else host
         if serves:
             try:
-                self.store = TCPStore(host, port, None, True, limit, wait_for_workers=False)
+                store = TCPStore(host, port, None, True, limit, wait_for_workers=False)
             except DistNetworkError:
                 if c.rdzv_backend == "static" or port == 0:
                     raise
                 serves = False  # another agent of this host serves it
         if not serves:
-            self.store = TCPStore(host, port, None, False, limit)
-        self.host, self.master = host, (host, self.store.port)
-        self._served = self.store if serves else None
+            store = TCPStore(host, port, None, False, limit)
+        self.store, self.host, self.master = store, host, (host, store.port)
+        self._served = store if serves else None
         self.shared = PrefixStore(f"rendezvous/{c.run_id}", self.store)
         self.shared.set_timeout(limit)
 

@@ -61,7 +61,8 @@ class EtcdStore(Store):
             self._context = ssl.create_default_context(cafile=cacert)
             if cert:
                 self._context.load_cert_chain(cert, key)
-        self._lock, self._connection, self._process = threading.Lock(), None, os.getpid()
+        self._lock, self._process = threading.Lock(), os.getpid()
+        self._connection: http.client.HTTPConnection | None = None
         self._lease = self._leased()
         threading.Thread(target=_renew, args=(weakref.ref(self),), daemon=True).start()
 

@@ -350,12 +350,13 @@ class ProcessGroup:
 
     def _gathered(self, keys: list[str]) -> list[bytes]:
         """Returns the values of the store when all are set; raises if a rank dies in the meantime."""
-        store, gone = self._store, [f"gone/{r}" for r in range(self._size)]
+        store, markers = self._store, [f"gone/{r}" for r in range(self._size)]
         assert store is not None
         end, pause = time.monotonic() + self._timeout.total_seconds(), 0.001
         while missing := store._apply("_missing", *keys):
-            alive = store._apply("_missing", *gone)
-            if dead := [r for r, key in enumerate(gone) if key not in alive]:
+            alive = store._apply("_missing", *markers)
+            if dead := [r for r, key in enumerate(markers) if key not in alive]:
+                store._apply("_drop", markers[self._rank])  # this rank is not the cause
                 raise RuntimeError(
                     f"init_process_group: rank {dead[0]} died before group {self.group_name} was connected"
                 )

@@ -496,5 +496,10 @@ class DistributedDataParallel(Module, Joinable):
 
 def _dump_DDP_relevant_env_vars() -> None:
     """Prints the environment variables that a job depends on."""
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR", "GLOO_SOCKET_IFNAME"):
+    names = """
+        RANK LOCAL_RANK WORLD_SIZE MASTER_PORT MASTER_ADDR GLOO_SOCKET_IFNAME GLOO_DEVICE_TRANSPORT
+        NCCL_SOCKET_IFNAME NCCL_DEBUG NCCL_TOPO_DUMP_FILE TORCH_NCCL_BLOCKING_WAIT
+        TORCH_NCCL_ASYNC_ERROR_HANDLING TORCH_DISTRIBUTED_DEBUG
+    """
+    for name in names.split():
         print(f"env:{name}={os.environ.get(name, 'N/A')}")
