@@ -123,7 +123,8 @@ def compile(
         receives the calls of the program as graphs, ``backend(graph_module, inputs)``, and returns
         functions that run in their place: see :mod:`facula._dynamo.capture`.
     mode: "default", "reduce-overhead", "max-autotune", which are the same here.
-    dynamic: accepted; sizes are fixed, and another size is captured again.
+    dynamic: None makes symbols of the sizes of argument tensors that have changed between calls, so that one
+        program serves all sizes; True makes symbols of all of them, and False of none.
 
     >>> @facula.compile
     ... def f(x):
@@ -153,7 +154,11 @@ def compile(
         raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     if callable(backend):
         return _with_backend(model, backend, options)
-    return _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
+    captured = _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
+    run = captured.__dict__.get("_run", captured) if isinstance(captured, Module) else captured
+    if isinstance(run, _C.Compiled):
+        run.dynamic = dynamic
+    return captured
 
 
 class CompiledFunction(_C.Compiled):

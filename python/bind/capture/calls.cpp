@@ -10,8 +10,17 @@ namespace facula::bind::capture {
 
 namespace {
 
-PyObject* run_native(const Call& c) {
+PyObject* run_unpinned(const Call& c) {
   return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
+}
+void pin_all(Interpreter& in, const Call& c) {
+  if (in.recorder->has_free())
+    for (auto* a : c.args) in.recorder->pin(a);
+}
+// C code sees the values of numbers.
+PyObject* run_native(Interpreter& in, const Call& c) {
+  pin_all(in, c);
+  return run_unpinned(c);
 }
 size_t keywords(const Call& c) { return c.args.size() - c.positional; }
 const char* kind(PyObject* o) { return Py_TYPE(o)->tp_name; }
@@ -68,7 +77,13 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
   read_all(in, c);
   std::string name = shown(c.callable);
-  PyObject* result = run_native(c);
+  Call with = c;
+  std::vector<PyRef> args;
+  for (auto*& a : with.args) {
+    args.push_back(in.recorder->with_symbols(a));
+    a = args.back().get();
+  }
+  PyObject* result = run_unpinned(with);
   if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
   in.recorder->result(result);
   return finish(in, f, c, result);
@@ -111,7 +126,7 @@ Outcome call_observed(Interpreter& in, Frame& f, Call& c) {
   r->identity(of.get());
   size_t calls = trace->calls(), slots = trace->slots().size();
   PyRef done = checked(PyObject_CallMethod(r->observer(), "begin", nullptr));
-  PyRef result(run_native(c));
+  PyRef result(run_native(in, c));
   PyObject *type, *value, *at;
   PyErr_Fetch(&type, &value, &at);
   done = checked(PyObject_CallMethod(r->observer(), "end", nullptr));
@@ -134,21 +149,21 @@ bool is_observed(Interpreter& in, const Call& c) {
   return answer.get() == Py_True;
 }
 
-void pin_all(Interpreter& in, const Call& c) {
-  if (in.recorder->has_free())
-    for (auto* a : c.args) in.recorder->pin(a);
-}
-
 Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
   if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) pin_all(in, c);
   if (is_our_module(PyFunction_GET_GLOBALS(c.callable))) {
     Rule rule = rule_of(c.callable);
-    if (rule.policy != Policy::unknown) pin_all(in, c);
+    if (rule.policy != Policy::unknown && rule.policy != Policy::recorded) pin_all(in, c);
     if (rule.policy == Policy::breaks) return in.breaks(std::string(text_of(rule.detail)));
     if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
     if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
     if (rule.policy == Policy::observed && is_observed(in, c)) return call_observed(in, f, c);
+    if (rule.policy == Policy::replaced) {
+      c.callable = rule.detail;
+      in.recorder->constant(c.callable);
+      return call_function(in, f, c);
+    }
   }
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
     return in.breaks("a call of a coroutine");
@@ -195,7 +210,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");
   if (!own_init) {
     for (auto* a : c.args) r->contents(a);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
   for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
@@ -203,6 +218,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   for (size_t k = 0; k < keywords(c); ++k)
     checked(
         PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  pin_all(in, c);
   PyRef created(type->tp_new(type, args.get(), named.get()));
   if (!created) return Outcome::raised;
   r->constant(init);
@@ -216,7 +232,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
 }
 
 Outcome call_super(Interpreter& in, Frame& f, Call& c) {
-  if (c.args.size() == 2) return finish(in, f, c, run_native(c));
+  if (c.args.size() == 2) return finish(in, f, c, run_native(in, c));
   if (!c.args.empty()) return opaque(in, c);
   auto* code = f.code->get();
   PyObject* cls = nullptr;
@@ -245,18 +261,18 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
     case Policy::values:
       if (!all_data(c, false)) return opaque(in, c);
       read_all(in, c);
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
     case Policy::structural: {
       bool plain = true;
       for (auto* a : c.args) plain = plain && is_walkable(in, a);
       if (plain && rule.detail == Py_None) plain = all_data(c, false);
       if (plain) {
         for (auto* a : c.args) in.recorder->contents(a);
-        return finish(in, f, c, run_native(c));
+        return finish(in, f, c, run_native(in, c));
       }
       [[fallthrough]];
     }
@@ -280,7 +296,7 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
   if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_unpinned(c));
   }
   PyRef key = checked(PyUnicode_InternFromString("__len__"));
   PyObject* method =
@@ -325,7 +341,7 @@ Outcome call_next(Interpreter& in, Frame& f, Call& c) {
     return Outcome::raised;
   }
   if (in.recorder->is_outside(o) || !PyIter_Check(o) || !is_walkable(in, o)) return opaque(in, c);
-  return finish(in, f, c, run_native(c));
+  return finish(in, f, c, run_native(in, c));
 }
 
 Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
@@ -346,10 +362,16 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     else if (o == Outcome::next) in.frame().role = Role::call;
     return o;
   }
+  if (name == "id" && n == 1) {
+    if (!in.recorder->is_outside(c.args[0]))
+      return in.breaks("the id of an object that the function has made");
+    in.recorder->identity(c.args[0]);
+    return finish(in, f, c, run_unpinned(c));
+  }
   if (name == "isinstance" || name == "issubclass" || name == "callable") {
     for (auto* a : c.args)
       if (PyTuple_Check(a)) in.recorder->contents(a);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_unpinned(c));
   }
   if (name == "iter" && n == 1) {
     PyRef o = PyRef::share(c.args[0]), key = checked(PyUnicode_InternFromString("__iter__"));
@@ -363,7 +385,7 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     }
     if (!is_generator(o.get()) && !is_walkable(in, o.get())) return opaque(in, c);
     in.recorder->contents(o.get());
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   return opaque(in, c);
 }
@@ -371,7 +393,7 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
 Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   if (all_data(c, false)) {
     read_all(in, c);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   if (rule.detail == Py_None) return opaque(in, c);
   c.callable = rule.detail;
@@ -386,7 +408,7 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     case Policy::values: return call_values(in, f, c, rule);
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
     case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
     case Policy::constant: return finish(in, f, c, Py_NewRef(rule.detail));
     case Policy::replaced:
@@ -407,7 +429,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   if (effect == 1 && is_atom(self)) {
     if (!all_data(c, false)) return opaque(in, c);
     read_all(in, c);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   for (auto* a : c.args) {
     bool walks = is_walkable(in, a);
@@ -419,7 +441,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   if (outside && PyList_CheckExact(self) && !std::strcmp(name, "append") && c.args.size() == 1) {
     PyRef value = PyRef::share(c.args[0]), list = PyRef::share(self);
     r->append(self, c.args[0]);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   bool compares = !std::strcmp(name, "index") || !std::strcmp(name, "count") ||
                   !std::strcmp(name, "remove") || !std::strcmp(name, "sort");
@@ -440,7 +462,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional)));
   for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
   PyRef owner_ref = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
-  PyObject* result = run_native(c);
+  PyObject* result = run_native(in, c);
   if (result && effect == 2 && outside) r->write(Write::Kind::call, self, key.get(), args.get());
   return finish(in, f, c, result);
 }
@@ -501,7 +523,7 @@ Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
     return store_generic(in, f, c);
   }
   if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__"))
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   return call_ruled(in, f, c, rule_of(c.callable));
 }
 
@@ -598,7 +620,6 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   owner_ref.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
   if (PyFunction_Check(o)) return call_function(in, f, c);
-  if (!is_module(o)) pin_all(in, c);
   if (PyType_Check(o)) return call_type(in, f, c);
   if (PyCFunction_Check(o)) return call_c_function(in, f, c);
   if (Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type)

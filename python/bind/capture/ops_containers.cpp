@@ -264,8 +264,10 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   if (is_plain(Py_TYPE(o))) {
     if (!is_tensor_index(key)) return in.breaks(std::string("a tensor indexed by a ") + kindname(key));
     r->deep_contents(key);
-    return in.give_recorded(f, 2, PyObject_GetItem(o, key), "indexing");
+    PyRef index = r->with_symbols(key);
+    return in.give_recorded(f, 2, PyObject_GetItem(o, index.get()), "indexing");
   }
+  r->pin(key);
   if (PyType_Check(o)) return in.breaks("a generic class");
   bool sequence = PyList_CheckExact(o) || PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType;
   bool named =
@@ -293,8 +295,9 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     note_key(*r, key);
     PyObject* looked_up = PyDict_GetItemWithError(o, key);
     if (!looked_up && PyErr_Occurred()) return Outcome::raised;
-    r->dict_item(o, key, looked_up);
-    return in.give(f, 2, PyObject_GetItem(o, key));
+    PyRef number;
+    r->dict_item(o, key, looked_up, &number);
+    return in.give(f, 2, number ? number.detach() : PyObject_GetItem(o, key));
   }
   if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));
   if (PyObject* method = method_of(in, o, "__getitem__"))

@@ -11,7 +11,7 @@ uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dic
 // Classes whose instances have the class for all of their life.
 bool keeps_class(PyTypeObject* t) { return !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE); }
 
-// The variables of a module of Python, of which a program at its top level changes some all the time.
+// Whether a dict has the variables of a module of Python. A program at its top level changes some of them all the time.
 bool is_namespace(PyObject* dict) {
   PyObject* name = PyDict_GetItemString(dict, "__name__");
   return name && PyUnicode_CheckExact(name);
@@ -25,7 +25,7 @@ PyObject* own_item(PyObject* dict, PyObject* key) {
 
 }  // namespace
 
-// Only a dict at a fixed place in the object has an address of its own.
+// A dict whose place in the object is not fixed has no address to compare.
 PyObject** instance_dict_of(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
   if (PyType_HasFeature(t, Py_TPFLAGS_MANAGED_DICT) || t->tp_dictoffset <= 0) return nullptr;
@@ -60,13 +60,13 @@ bool Stamps::anchor_attribute(PyObject* base, PyObject* key, PyObject* value) {
     return true;
   }
   if (!is_module(base)) return false;
-  bool found = false;
+  bool is_member = false;
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
     PyObject* members = own_item(*at, group);
     if (!members || !PyDict_Check(members)) return false;
-    found |= own_item(members, key) == value;
+    is_member |= own_item(members, key) == value;
   }
-  if (!found) return false;
+  if (!is_member) return false;
   stamp_dict_of(base);
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers})
     stamp_dict(own_item(*at, group));
@@ -102,8 +102,8 @@ bool Stamps::anchor(size_t k) {
     case Source::Kind::dict_item:
       if (!is_anchored(s.base) || !PyDict_Check(last_[size_t(s.base)])) return false;
       if (is_namespace(last_[size_t(s.base)]))
-        return anchor_place(
-            {Step::Kind::global, value, 0, nullptr, last_[size_t(s.base)], 0, s.key.get()}, value);
+        return anchor_place({Step::Kind::global, value, 0, nullptr, last_[size_t(s.base)], 0, s.key.get()},
+                            value);
       stamp_dict(last_[size_t(s.base)]);
       break;
     case Source::Kind::item:
@@ -119,8 +119,8 @@ bool Stamps::cover_hooks(PyObject* module) {
   PyObject** at = instance_dict_of(module);
   if (!at || !*at || !PyDict_CheckExact(*at)) return false;
   stamp_dict_of(module);
-  for (PyObject* name : {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks,
-                         names::_backward_pre_hooks})
+  for (PyObject* name :
+       {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks, names::_backward_pre_hooks})
     if (PyObject* hooks = own_item(*at, name)) {
       if (!PyDict_Check(hooks)) return false;
       stamp_dict(hooks);
@@ -150,8 +150,8 @@ bool Stamps::cover(Guard& g) {
     case Guard::Kind::different: return is_anchored(SourceId(g.number));
     case Guard::Kind::members: return cover_class(g, o);
     case Guard::Kind::tensor:
-      facts_.push_back({o, reinterpret_cast<PyTypeObject*>(g.expected.get()),
-                        &list_->tensors[size_t(g.number)]});
+      facts_.push_back(
+          {o, reinterpret_cast<PyTypeObject*>(g.expected.get()), &list_->tensors[size_t(g.number)]});
       return true;
     case Guard::Kind::keys:
       if (!PyDict_Check(o)) return false;
@@ -196,6 +196,7 @@ Stamps::Stamps(GuardList& list, const std::vector<PyRef>& values, std::span<cons
     if (s >= 0) asked[size_t(s)] = true;
   };
   for (SourceId s : used) ask(s);
+  for (auto& [s, d] : list.symbols) ask(s);
   for (size_t k : rest_) {
     auto& g = list.guards[k];
     ask(g.source);

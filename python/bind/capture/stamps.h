@@ -1,4 +1,4 @@
-// What dicts and classes looked like when all guards of a segment held. If they are unchanged, most guards of a tree of
+// Versions of dicts and classes, taken when all guards of a segment held. If they are unchanged, most guards of a tree of
 // modules hold without being evaluated: one comparison of a dict's version stands for all attributes that it contains.
 #pragma once
 #include <memory>
@@ -24,8 +24,8 @@ class Stamps {
   // In an order in which each step keeps the objects of later ones alive.
   struct Step {
     enum class Kind : uint8_t { root, cell, global, type, dict_of, dict } kind;
-    PyObject* object;      // borrowed, like all others here; of a cell or a global: the value
-    size_t index = 0;      // of a root
+    PyObject* object;  // borrowed, like all others here; of a cell or a global: the value
+    size_t index = 0;  // of a root
     PyTypeObject* type = nullptr;
     PyObject* dict = nullptr;  // or the cell
     uint64_t version = 0;      // of the dict
@@ -53,16 +53,16 @@ class Stamps {
   bool cover_class(Guard& g, PyObject* o);
 
   const GuardList* list_;
-  std::vector<bool> anchored_;       // by source: its value follows from the steps
-  std::vector<PyObject*> last_;      // by source: its value then
+  std::vector<bool> anchored_;   // by source: its value follows from the steps
+  std::vector<PyObject*> last_;  // by source: its value then
   std::vector<Step> steps_;
   std::vector<Class> classes_;
   std::vector<Fact> facts_;
   std::vector<size_t> rest_;
-  std::vector<SourceId> needed_;     // anchored sources whose values are asked for
-  std::vector<SourceId> set_;        // sources whose values are set
-  std::vector<PyObject*> stamped_;   // dicts and objects that have a step
-  std::vector<PyObject*> held_;      // objects that guards keep alive, sorted
+  std::vector<SourceId> needed_;    // anchored sources whose values are asked for
+  std::vector<SourceId> set_;       // sources whose values are set
+  std::vector<PyObject*> stamped_;  // dicts and objects that have a step
+  std::vector<PyObject*> held_;     // objects that guards keep alive, sorted
   size_t covered_ = 0;
 };
 

@@ -40,14 +40,14 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
+    detach new module_load requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
     """.split()
 )
 
-_STRUCTURAL = [len, getattr, hasattr, setattr, next, iter, isinstance, issubclass, callable]
+_STRUCTURAL = [len, getattr, hasattr, setattr, next, iter, isinstance, issubclass, callable, id]
 _VALUES: dict[Any, Any] = {
     any: polyfills.any_,
     all: polyfills.all_,
@@ -81,7 +81,7 @@ _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
     is_anomaly_enabled promote_types can_cast finfo_of iinfo_of vmap_level forward_level profile_enabled
-    enter_autocast_region exit_autocast_region
+    enter_autocast exit_autocast enter_checkpoint leave_checkpoint
 """.split()
 
 
@@ -129,7 +129,9 @@ def _operators() -> frozenset[int]:
         for name, f in vars(module).items():
             if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
                 ids.add(id(f))
-    for name in ("tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad"):
+    for name in (
+        "tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad", "has_torch_function",
+    ):  # fmt: skip
         if hasattr(_C, name):
             ids.add(id(getattr(_C, name)))
     return frozenset(ids)
@@ -167,6 +169,10 @@ def classify(f: Any) -> tuple[int, Any]:
             return BREAKS, "graph_break()"
         if "_dynamo_disable" in vars(f):
             return BREAKS, vars(f)["_dynamo_disable"]
+        if module == "facula.utils.checkpoint" and name == "checkpoint":
+            from .checkpoints import checkpoint
+
+            return REPLACED, checkpoint
         if module.startswith("facula.optim.") and name in ("step", "zero_grad"):
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
