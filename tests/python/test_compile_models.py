@@ -234,3 +234,29 @@ def test_a_whole_training_step_follows_eager():
         return [run(x, y).item() for _ in range(6)]
 
     assert trained(facula.compile) == pytest.approx(trained(lambda f: f), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_steps_are_one_program(name):
+    def trained(wrap):
+        facula.manual_seed(4)
+        make, inputs = MODELS[name]
+        model, args = make().train(), inputs()
+        optimizer = facula.optim.AdamW(model.parameters(), lr=1e-3)
+
+        def step(*args):
+            optimizer.zero_grad()
+            results = facula.utils._pytree.tree_leaves(model(*args))
+            loss = sum((r.float() ** 2).mean() for r in results)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = wrap(step)
+        facula.manual_seed(5)
+        return [run(*args).detach().item() for _ in range(4)], run
+
+    got, compiled = trained(lambda f: facula.compile(f, fullgraph=True))
+    assert got == pytest.approx(trained(lambda f: f)[0], rel=1e-4)
+    report = compiled.report()
+    assert report["captures"] == 1 and report["hits"] == 3 and not report["plain_runs"]
