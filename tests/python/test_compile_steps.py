@@ -506,3 +506,21 @@ def test_numbers_that_are_too_large_for_operands():
     x = facula.tensor([1.0, 2.0])
     for n in (1, 2, 3, 2**62, 2**63, 10**18, 5):
         assert facula.equal(compiled(x, n), f(x, n))
+
+
+@pytest.mark.parametrize("alias", ["detach", "Tensor", "view", "data", "index"])
+def test_aliases_of_arguments_show_the_arguments_of_each_call(alias):
+    def f(x):
+        y = {
+            "detach": lambda x: x.detach(),
+            "Tensor": lambda x: facula.Tensor(x),
+            "view": lambda x: x.view_as(x),
+            "data": lambda x: x.data,
+            "index": lambda x: x[:],
+        }[alias](x)
+        return y.clone() * 2
+
+    compiled = facula.compile(f)
+    for k in range(4):
+        x = facula.tensor([1.0, 2.0]) * (k + 1)
+        assert facula.equal(compiled(x), x * 2)

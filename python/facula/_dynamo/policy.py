@@ -180,6 +180,8 @@ def classify(f: Any) -> tuple[int, Any]:
         return (
             _by_name(name) if module in _OPERATOR_MODULES and not name.startswith("__") else (UNKNOWN, None)
         )
+    if isinstance(f, type) and issubclass(f, _C.Tensor):
+        return BREAKS, f"an instance of {name}, which may share the memory of a tensor"
     if isinstance(f, type) and module == "facula._modes":
         if f.__name__ in ("no_grad", "enable_grad", "set_grad_enabled"):
             return MODE, None
