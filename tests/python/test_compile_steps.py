@@ -1,4 +1,4 @@
-"""Training steps in a compiled function: one program, with the losses, parameters and states of eager mode."""
+"""Training steps in a compiled function are one program, with the losses and states of eager mode."""
 
 import copy
 import random
@@ -472,7 +472,7 @@ def test_dynamic_decides_whether_sizes_are_symbols():
 def test_marks_decide_which_sizes_are_symbols():
     def calls(mark, sizes):
         compiled = facula.compile(lambda x: x.sum(0) * 2)
-        for k, n in enumerate(sizes):
+        for n in sizes:
             y = facula.randn(n, 10)
             mark(y)
             assert facula.allclose(compiled(y), y.sum(0) * 2)

@@ -1,4 +1,4 @@
-"""The form of ``utils.checkpoint`` that a capture interprets: it marks calls, and the program recomputes them."""
+"""A form of ``utils.checkpoint`` for captures: it marks calls whose values programs compute again."""
 
 from __future__ import annotations
 
