@@ -207,6 +207,12 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cpu") -> Any:
     return decorated
 
 
+def all_finite(tensors: list) -> bool:
+    """Returns whether all elements are finite; reads one element."""
+    flags = [t.isfinite().all() for t in tensors]
+    return not flags or bool(_C.functions.stack(flags).all())
+
+
 class GradScaler:
     """Scales losses so that gradients in float16 do not underflow, and skips steps with gradients that
     are not finite.
@@ -285,7 +291,7 @@ class GradScaler:
                 if g.dtype == _C.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
                 g.mul_(1.0 / self._scale)
-            of["finite"] = all(bool(g.isfinite().all()) for g in grads)
+            of["finite"] = all_finite(grads)
         of["stage"] = "unscaled"
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -125,7 +125,8 @@ def compile(
         returns a function that runs in its place. The graph writes nothing: its last results are the new
         values of inputs that the program writes. Programs that call ``backward()`` run by our own backend.
     mode: "default", "reduce-overhead", "max-autotune", which are the same here.
-    dynamic: accepted; sizes are fixed, and another size is captured again.
+    dynamic: None makes symbols of the sizes of argument tensors that have changed between calls, so that one
+        program serves all sizes; True makes symbols of all of them, and False of none.
 
     >>> @facula.compile
     ... def f(x):
@@ -156,8 +157,13 @@ def compile(
     if callable(backend):
         from ._dynamo.backend import runner
 
-        return _captured(model, fullgraph, disable, functools.partial(runner, backend, options))
-    return _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
+        captured = _captured(model, fullgraph, disable, functools.partial(runner, backend, options))
+    else:
+        captured = _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
+    run = captured.__dict__.get("_run", captured) if isinstance(captured, Module) else captured
+    if isinstance(run, _C.Compiled):
+        run.dynamic = dynamic
+    return captured
 
 
 class CompiledFunction(_C.Compiled):

@@ -247,3 +247,27 @@ def test_programs_of_the_benchmark_match_eager_without_a_break(name, monkeypatch
     result = compare(name)
     assert result["outputs"] <= 1e-5 and result["gradients"] <= 1e-4, result
     assert not result["breaks"] and (result["captures"], result["plain"]) == (1, 0), result
+@pytest.mark.parametrize("name", MODELS)
+def test_training_steps_are_one_program(name):
+    def trained(wrap):
+        facula.manual_seed(4)
+        make, inputs = MODELS[name]
+        model, args = make().train(), inputs()
+        optimizer = facula.optim.AdamW(model.parameters(), lr=1e-3)
+
+        def step(*args):
+            optimizer.zero_grad()
+            results = facula.utils._pytree.tree_leaves(model(*args))
+            loss = sum((r.float() ** 2).mean() for r in results)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = wrap(step)
+        facula.manual_seed(5)
+        return [run(*args).detach().item() for _ in range(4)], run
+
+    got, compiled = trained(lambda f: facula.compile(f, fullgraph=True))
+    assert got == pytest.approx(trained(lambda f: f)[0], rel=1e-4)
+    report = compiled.report()
+    assert report["captures"] == 1 and report["hits"] == 3 and not report["plain_runs"]

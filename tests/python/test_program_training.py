@@ -384,7 +384,7 @@ def test_options_and_states_that_were_fixed():
     optimizer.param_groups[0]["eps"] = 1e-8
     program(x, y)
     optimizer.load_state_dict(optimizer.state_dict())
-    with pytest.raises(ValueError, match="the states of AdamW"):
+    with pytest.raises(ValueError, match="the (states|groups) of AdamW"):
         program(x, y)
 
 

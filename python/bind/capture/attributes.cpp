@@ -72,8 +72,8 @@ Outcome gradient(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t 
 }
 
 Outcome store_gradient(Interpreter& in, Frame& f, PyObject* o, PyObject* name, PyObject* value, size_t drop) {
-  bool is_known = value == Py_None || (is_tensor(value) && impl_of(value)->traced);
-  if (impl_of(o)->traced || !in.recorder->is_outside(o) || !is_known)
+  bool is_ours = value == Py_None || (is_tensor(value) && impl_of(value)->traced);
+  if (impl_of(o)->traced || !in.recorder->is_outside(o) || !is_ours)
     return in.breaks("an assignment to `.grad` of a tensor that was not computed in the function");
   if (PyObject_SetAttr(o, name, value) < 0) return in.give_recorded(f, drop, nullptr, "grad");
   f.drop(drop);
@@ -97,6 +97,7 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
       Py_TYPE(looked_up) == &PyMethodDescr_Type || PyFunction_Check(looked_up) || PyCallable_Check(looked_up);
   if (is_method || is_fact(text)) {
     PyRef value(PyObject_GetAttr(o, name));
+    if (value) value = in.recorder->without_symbols(std::move(value));
     return value ? push_value(f, drop, std::move(value), method) : Outcome::raised;
   }
   if (!std::strcmp(text, "grad")) return gradient(in, f, o, name, drop, method);

@@ -14,8 +14,17 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c);
 Outcome convert(Interpreter& in, Frame& f, Call& c);
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule);
 
-PyObject* run_native(const Call& c) {
+PyObject* run_unpinned(const Call& c) {
   return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
+}
+void pin_all(Interpreter& in, const Call& c) {
+  if (in.recorder->has_free())
+    for (auto* a : c.args) in.recorder->pin(a);
+}
+// C code sees the values of numbers.
+PyObject* run_native(Interpreter& in, const Call& c) {
+  pin_all(in, c);
+  return run_unpinned(c);
 }
 size_t keywords(const Call& c) { return c.args.size() - c.positional; }
 const char* kind(PyObject* o) { return Py_TYPE(o)->tp_name; }
@@ -72,7 +81,13 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
   read_all(in, c);
   std::string name = shown(c.callable);
-  PyObject* result = run_native(c);
+  Call with = c;
+  std::vector<PyRef> args;
+  for (auto*& a : with.args) {
+    args.push_back(in.recorder->with_symbols(a));
+    a = args.back().get();
+  }
+  PyObject* result = run_unpinned(with);
   if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
   in.recorder->result(result);
   return finish(in, f, c, result);
@@ -115,7 +130,7 @@ Outcome call_observed(Interpreter& in, Frame& f, Call& c) {
   r->identity(of.get());
   size_t calls = trace->calls(), slots = trace->slots().size();
   PyRef done = checked(PyObject_CallMethod(r->observer(), "begin", nullptr));
-  PyRef result(run_native(c));
+  PyRef result(run_native(in, c));
   PyObject *type, *value, *at;
   PyErr_Fetch(&type, &value, &at);
   done = checked(PyObject_CallMethod(r->observer(), "end", nullptr));
@@ -138,11 +153,6 @@ bool is_observed(Interpreter& in, const Call& c) {
   return answer.get() == Py_True;
 }
 
-void pin_all(Interpreter& in, const Call& c) {
-  if (in.recorder->has_free())
-    for (auto* a : c.args) in.recorder->pin(a);
-}
-
 Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
   const Rule* own = user_rule(c.callable);
@@ -153,11 +163,16 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) pin_all(in, c);
   if (is_our_module(PyFunction_GET_GLOBALS(c.callable))) {
     Rule rule = rule_of(c.callable);
-    if (rule.policy != Policy::unknown) pin_all(in, c);
+    if (rule.policy != Policy::unknown && rule.policy != Policy::recorded) pin_all(in, c);
     if (rule.policy == Policy::breaks) return in.breaks(std::string(text_of(rule.detail)));
     if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
     if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
     if (rule.policy == Policy::observed && is_observed(in, c)) return call_observed(in, f, c);
+    if (rule.policy == Policy::replaced) {
+      c.callable = rule.detail;
+      in.recorder->constant(c.callable);
+      return call_function(in, f, c);
+    }
   }
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
     return in.breaks("a call of a coroutine");
@@ -212,7 +227,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");
   if (!own_init) {
     for (auto* a : c.args) r->contents(a);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
   for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
@@ -220,6 +235,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   for (size_t k = 0; k < keywords(c); ++k)
     checked(
         PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  pin_all(in, c);
   PyRef created(type->tp_new(type, args.get(), named.get()));
   if (!created) return Outcome::raised;
   r->constant(init);
@@ -233,7 +249,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
 }
 
 Outcome call_super(Interpreter& in, Frame& f, Call& c) {
-  if (c.args.size() == 2) return finish(in, f, c, run_native(c));
+  if (c.args.size() == 2) return finish(in, f, c, run_native(in, c));
   if (!c.args.empty()) return opaque(in, c);
   auto* code = f.code->get();
   PyObject* cls = nullptr;
@@ -257,7 +273,7 @@ PyObject* python_call_of_metaclass(PyTypeObject* meta) {
 Outcome call_type(Interpreter& in, Frame& f, Call& c) {
   auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
   if (type == &PySuper_Type) return call_super(in, f, c);
-  if (type == &PyMethod_Type) return finish(in, f, c, run_native(c));
+  if (type == &PyMethod_Type) return finish(in, f, c, run_native(in, c));
   if (type == &PyType_Type && c.args.size() == 1) {
     PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(c.args[0]));
     in.recorder->constant(of);
@@ -268,18 +284,18 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
     case Policy::values:
       if (!all_data(c, false)) return convert(in, f, c);
       read_all(in, c);
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
     case Policy::structural: {
       bool plain = true;
       for (auto* a : c.args) plain = plain && is_walkable(in, a);
       if (plain && rule.detail == Py_None) plain = all_data(c, false);
       if (plain) {
         for (auto* a : c.args) in.recorder->contents(a);
-        return finish(in, f, c, run_native(c));
+        return finish(in, f, c, run_native(in, c));
       }
       [[fallthrough]];
     }
@@ -311,9 +327,9 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
   if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_unpinned(c));
   }
-  if (is_deque(o) && !in.recorder->is_outside(o)) return finish(in, f, c, run_native(c));
+  if (is_deque(o) && !in.recorder->is_outside(o)) return finish(in, f, c, run_native(in, c));
   PyRef key = checked(PyUnicode_InternFromString("__len__"));
   PyObject* method =
       PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
@@ -367,7 +383,7 @@ Outcome call_next(Interpreter& in, Frame& f, Call& c) {
     return Outcome::raised;
   }
   if (in.recorder->is_outside(o) || !PyIter_Check(o) || !is_walkable(in, o)) return opaque(in, c);
-  return finish(in, f, c, run_native(c));
+  return finish(in, f, c, run_native(in, c));
 }
 
 Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
@@ -388,10 +404,16 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     else if (o == Outcome::next) in.frame().role = Role::call;
     return o;
   }
+  if (name == "id" && n == 1) {
+    if (!in.recorder->is_outside(c.args[0]))
+      return in.breaks("the id of an object that the function has made");
+    in.recorder->identity(c.args[0]);
+    return finish(in, f, c, run_unpinned(c));
+  }
   if (name == "isinstance" || name == "issubclass" || name == "callable") {
     for (auto* a : c.args)
       if (PyTuple_Check(a)) in.recorder->contents(a);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_unpinned(c));
   }
   if (name == "globals" && n == 0) {
     in.recorder->constant(f.globals.get());
@@ -400,7 +422,7 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
   if (name == "id" && n == 1) {
     if (!in.recorder->is_outside(c.args[0])) return in.breaks("`id` of an object that is made here");
     in.recorder->identity(c.args[0]);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   if (name == "iter" && n == 1 && is_plain(Py_TYPE(c.args[0]))) {
     PyRef rows(PyObject_CallMethod(c.args[0], "unbind", nullptr));
@@ -421,7 +443,7 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     if (python_method(o.get(), "__getitem__")) return call_polyfill(in, f, "iter_", {o.get()}, c.drop);
     if (!is_generator(o.get()) && !is_walkable(in, o.get())) return opaque(in, c);
     in.recorder->contents(o.get());
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   return opaque(in, c);
 }
@@ -440,7 +462,7 @@ Outcome convert(Interpreter& in, Frame& f, Call& c) {
   if (type == &PyUnicode_Type && PyExceptionInstance_Check(o) && !in.recorder->is_outside(o)) {
     PyRef args = checked(PyObject_GetAttrString(o, "args"));
     bool plain = Py_TYPE(o)->tp_str != nullptr && !python_method(o, "__str__") && is_data(args.get(), false);
-    if (plain) return finish(in, f, c, run_native(c));
+    if (plain) return finish(in, f, c, run_native(in, c));
   }
   const char* name = type == &PyLong_Type      ? "__int__"
                      : type == &PyFloat_Type   ? "__float__"
@@ -457,7 +479,7 @@ Outcome convert(Interpreter& in, Frame& f, Call& c) {
 Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   if (all_data(c, false)) {
     read_all(in, c);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   if (rule.detail == Py_None) return opaque(in, c);
   c.callable = rule.detail;
@@ -476,7 +498,7 @@ Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
   PyRef result;
   {
     run::OpenTrace::Inactive outside;
-    result = PyRef(run_native(c));
+    result = PyRef(run_native(in, c));
   }
   if (!result) return Outcome::raised;
   if (!is_atom(result.get())) in.recorder->constant(result.get());
@@ -491,7 +513,7 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     case Policy::values: return call_values(in, f, c, rule);
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
     case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
     case Policy::constant: return finish(in, f, c, Py_NewRef(rule.detail));
     case Policy::replaced:
@@ -517,7 +539,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   if (effect == 1 && is_atom(self)) {
     if (!all_data(c, false)) return opaque(in, c);
     read_all(in, c);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   for (auto* a : c.args) {
     bool walks = is_walkable(in, a);
@@ -529,7 +551,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   if (outside && PyList_CheckExact(self) && !std::strcmp(name, "append") && c.args.size() == 1) {
     PyRef value = PyRef::share(c.args[0]), list = PyRef::share(self);
     r->append(self, c.args[0]);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   bool compares = !std::strcmp(name, "index") || !std::strcmp(name, "count") ||
                   !std::strcmp(name, "remove") || !std::strcmp(name, "sort");
@@ -552,7 +574,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   for (size_t k = 0; k < c.positional; ++k)
     PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), walks ? snapshot(c.args[k]).detach() : Py_NewRef(c.args[k]));
   PyRef owner_ref = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
-  PyObject* result = run_native(c);
+  PyObject* result = run_native(in, c);
   if (result && effect == 2 && outside) r->write(Write::Kind::call, self, key.get(), args.get());
   return finish(in, f, c, result);
 }
@@ -577,7 +599,7 @@ Outcome call_new(Interpreter& in, Frame& f, Call& c, PyTypeObject* base) {
     if (base == &PyTuple_Type) in.recorder->contents(c.args[k]);
     else if (base != &PyBaseObject_Type) in.recorder->deep_contents(c.args[k]);
   }
-  return finish(in, f, c, run_native(c));
+  return finish(in, f, c, run_native(in, c));
 }
 
 // send, throw and close of a generator whose frame is ours.
@@ -585,12 +607,12 @@ Outcome call_generator_method(Interpreter& in, Frame& f, Call& c, PyObject* self
   GeneratorObject* g = generator_of(self);
   if (in.recorder->is_outside(self) || keywords(c) || g->running) return opaque(in, c);
   if (!std::strcmp(name, "close")) {
-    if (!g->frame || !g->started) return finish(in, f, c, run_native(c));
+    if (!g->frame || !g->started) return finish(in, f, c, run_native(in, c));
     return call_polyfill(in, f, "close_", {self}, c.drop);
   }
   if (!g->frame || !g->started) {  // it raises at once, or begins
     if (std::strcmp(name, "send") || !g->frame || c.args[0] != Py_None)
-      return finish(in, f, c, run_native(c));
+      return finish(in, f, c, run_native(in, c));
   }
   if (!std::strcmp(name, "send")) return in.enter(f, c.drop, resume(g, c.args[0]), Role::next);
   PyObject* error = c.args.empty()                              ? nullptr
@@ -664,7 +686,7 @@ Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
     return store_generic(in, f, c);
   }
   if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__"))
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   if (Py_TYPE(c.callable) == &PyWrapperDescr_Type) return call_wrapper(in, f, c);
   return call_ruled(in, f, c, rule_of(c.callable));
 }
@@ -764,22 +786,22 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
   const char* name = PyUnicode_AsUTF8(d->d_name);
   PyTypeObject* t = d->d_type;
   bool number = t == &PyLong_Type || t == &PyFloat_Type || t == &PyComplex_Type || t == &PyBool_Type;
-  if (number && is_atom(c.args[0])) return finish(in, f, c, run_native(c));
+  if (number && is_atom(c.args[0])) return finish(in, f, c, run_native(in, c));
   bool is_comparison =
       std::strlen(name) == 6 && std::strstr("__eq__ __ne__ __lt__ __le__ __gt__ __ge__", name);
   if (t == &PyBaseObject_Type && c.args.size() == 2 && is_comparison) {
     PyObject *a = c.args[0], *b = c.args[1];
     if (name[2] == 'n' && python_method(a, "__eq__")) return opaque(in, c);
     if (a != b) in.recorder->distinct(a, b);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   if (all_data(c, false) && !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && effect_of_method(t, name) == 1) {
     read_all(in, c);
-    return finish(in, f, c, run_native(c));
+    return finish(in, f, c, run_native(in, c));
   }
   return call_ruled(in, f, c, rule_of(c.callable));
 }
@@ -817,7 +839,6 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   owner_ref.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
   if (PyFunction_Check(o)) return call_function(in, f, c);
-  if (!is_module(o)) pin_all(in, c);
   if (PyType_Check(o)) return call_type(in, f, c);
   if (PyCFunction_Check(o)) return call_c_function(in, f, c);
   if (Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type)

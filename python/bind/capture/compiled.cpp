@@ -19,12 +19,16 @@ namespace {
 // The segments that begin in a state, the last used first.
 struct Place {
   std::vector<std::shared_ptr<Segment>> segments;
-  std::set<std::string> changing;  // paths of numbers that were another in an earlier call
+  Changing changing;
+  bool fixed_sizes = false;  // sizes do not become symbols
   int failures = 0;
   bool plain = false;  // it is no longer captured
 };
 
+enum class Dynamic : uint8_t { automatic, always, never };
+
 struct State {
+  Dynamic dynamic = Dynamic::automatic;
   PyRef function;
   std::string name;
   PyRef backend;  // a function of Python that makes the runners of programs, or null
@@ -32,10 +36,11 @@ struct State {
   bool called = false;  // under Stance::eager_then_compile
   size_t limit = 64;
   std::map<StateKey, Place> places;
-  Place* begin = nullptr;     // of the function's begin, among `places`
-  size_t locals = 0;          // slots of the function's frame
-  int positional = -1;        // the number of its arguments, if all of them are positional
-  std::vector<PyRef> values;  // for the guards of the next call
+  Place* begin = nullptr;        // of the function's begin, among `places`
+  size_t locals = 0;             // slots of the function's frame
+  int positional = -1;           // the number of its arguments, if all of them are positional
+  std::vector<PyObject*> roots;  // memory for the guards of the next call
+  std::vector<PyRef> values;
   std::vector<BreakReport> breaks;
   size_t captures = 0, hits = 0, plain_runs = 0;
 };
@@ -96,27 +101,10 @@ class Run {
   Run(State& s) : s_(s), values_(std::move(s.values)) { in_.backend = s.backend.get(); }
   ~Run() { s_.values = std::move(values_); }
 
-  // Runs the first segment of the function's begin on positional arguments, without a frame. False: it does not fit.
-  bool begin(PyObject* function, PyObject* const* args, size_t n, PyObject*& result) {
-    auto segment = s_.begin->segments.front();
-    modes_ = modes_now();
-    if (!(segment->modes == modes_)) return false;
-    roots_.assign(3 + s_.locals, nullptr);
-    roots_[0] = function;
-    std::copy(args, args + n, roots_.begin() + 3);
-    if (first_failure(*segment, roots_, values_) || !are_separate(*segment, values_)) {
-      values_.clear();
-      return false;
-    }
-    auto stop = replay(*segment);
-    if (failed_) {
-      values_.clear();
-      return false;
-    }
-    if (stop == Interpreter::Stop::returned) result = in_.result.detach();
-    else if (stop == Interpreter::Stop::broke) result = go_on(stop);
-    else result = nullptr;
-    return true;
+  // Goes on in a state behind a break.
+  PyObject* go_on(Frames frames) {
+    in_.frames = std::move(frames);
+    return go_on(Interpreter::Stop::broke);
   }
 
   PyObject* call(std::unique_ptr<Frame> frame) {
@@ -154,18 +142,32 @@ class Run {
       auto stop = replay(*segment);
       if (!failed_) return stop;
       misses += "\n  not: the program raises " + *failed_;
-      place.segments.erase(place.segments.begin());
-      --k;
     }
     return capture(place, misses);
   }
 
-  // A number that differs from the captured one stays free in the next capture.
+  // All numbers and sizes that differ from the captured ones stay free in the next capture.
+  void generalize(Segment& segment, Place& place) {
+    std::vector<PyRef> values(segment.list.sources.size());
+    for (auto& g : segment.list.guards)
+      if (!holds(segment.list, g, roots_, values))
+        generalize(g, values[size_t(g.source)].get(), segment, place);
+  }
   void generalize(const Guard& failed, PyObject* now, const Segment& segment, Place& place) {
     bool number = failed.kind == Guard::Kind::equal &&
                   (PyLong_CheckExact(failed.expected.get()) || PyFloat_CheckExact(failed.expected.get()));
+    auto path = [&] { return segment.list.path(failed.source, names_of_roots(in_.frames)); };
     if (number && now && Py_TYPE(now) == Py_TYPE(failed.expected.get()))
-      place.changing.insert(segment.list.path(failed.source, names_of_roots(in_.frames)));
+      place.changing.numbers.insert(path());
+    bool tensor = failed.kind == Guard::Kind::tensor && now && is_tensor(now) && !place.fixed_sizes;
+    if (!tensor || s_.dynamic == Dynamic::never) return;
+    auto& was = segment.list.tensors[size_t(failed.number)];
+    auto& t = *impl_of(now);
+    if (t.sizes.size() != was.sizes.size() || t.dtype != was.dtype) return;
+    auto& changed = place.changing.sizes[path()];
+    changed.resize(t.sizes.size());
+    for (size_t d = 0; d < was.sizes.size(); ++d)
+      if (t.sizes[d].hint() != was.sizes[d] && t.sizes[d].hint() >= 2 && was.sizes[d] >= 2) changed[d] = true;
   }
 
   bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
@@ -175,8 +177,8 @@ class Run {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";
     }
-    std::vector<PyRef> seen = std::exchange(values_, {});
-    if (failed) generalize(*failed, seen[size_t(failed->source)].get(), segment, place);
+    values_.clear();
+    if (failed) generalize(segment, place);
     if (!log_on(Log::recompiles) && stance != Stance::fail_on_recompile) return false;
     auto names = names_of_roots(in_.frames);
     misses += "\n  not: " + (failed ? segment.list.text(*failed, names) : std::string(why));
@@ -235,8 +237,14 @@ class Run {
     CaptureResult c;
     try {
       Capturing here;
+      place.changing.all_sizes = s_.dynamic == Dynamic::always && !place.fixed_sizes;
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
+      if (!place.changing.sizes.empty() || place.changing.all_sizes) {  // sizes as symbols may be the reason
+        place.fixed_sizes = true;
+        place.changing.sizes.clear();
+        --place.failures;
+      }
       if (!copy || in_.has_effects) throw;
       log(std::string("cannot be captured: ") + e.what(), "");
       if (++place.failures >= kFailures) place.plain = true;
@@ -308,6 +316,45 @@ class OuterState {
   PyRef handled_;
   BreakErrors errors_;
 };
+// Runs the segment that was used last at the function's begin on positional arguments, without a frame. `fits`: whether it
+// ran; if not, nothing has happened.
+PyObject* begin(State& s, PyObject* function, PyObject* const* args, size_t n, bool& fits) {
+  auto segment = s.begin->segments.front();
+  fits = false;
+  if (!(segment->modes == modes_now())) return nullptr;
+  struct Scratch {  // a call inside of this one has its own
+    State& state;
+    std::vector<PyObject*> roots = std::move(state.roots);
+    std::vector<PyRef> values = std::move(state.values);
+    ~Scratch() {
+      state.roots = std::move(roots);
+      state.values = std::move(values);
+    }
+  } scratch{s};
+  scratch.roots.assign(3 + s.locals, nullptr);
+  scratch.roots[0] = function;
+  std::copy(args, args + n, scratch.roots.begin() + 3);
+  if (first_failure(*segment, scratch.roots, scratch.values) || !are_separate(*segment, scratch.values)) {
+    scratch.values.clear();
+    return nullptr;
+  }
+  Frames frames;
+  PyRef result;
+  try {
+    result = run_segment(*segment, scratch.values, frames);
+  } catch (const ProgramFailed&) {
+    scratch.values.clear();
+    return nullptr;
+  } catch (const PythonError&) {
+    scratch.values.clear();
+    fits = true;
+    return nullptr;
+  }
+  fits = true;
+  ++s.hits;
+  clear_values(*segment, scratch.values);
+  return segment->returns ? result.detach() : Run(s).go_on(std::move(frames));
+}
 
 bool is_interpretable(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
@@ -320,16 +367,18 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
   PyObject* function = s.function.get();
   return guarded([&]() -> PyObject* {
     auto plain = [&] { return PyObject_Vectorcall(function, args, flags, kwnames); };
-    if (!s.enabled || must_run_plainly() || !is_interpretable(function)) return plain();
+    if (!s.enabled || must_run_plainly()) return plain();
     if (stance == Stance::force_eager) return plain();
     OuterState outer;
     if (stance == Stance::eager_then_compile && !std::exchange(s.called, true)) return plain();
     auto n = size_t(PyVectorcall_NARGS(flags));
     if (int(n) == s.positional && !kwnames && s.begin && !s.begin->segments.empty() && !s.begin->plain) {
       PyRef alive = PyRef::share(o);
-      PyObject* result;
-      if (Run(s).begin(function, args, n, result)) return result;
+      bool fits;
+      PyObject* result = begin(s, function, args, n, fits);
+      if (fits) return result;
     }
+    if (!is_interpretable(function)) return plain();
     auto frame = frame_of_call(function, args, size_t(PyVectorcall_NARGS(flags)), kwnames);
     if (!frame) return PyErr_Occurred() ? nullptr : plain();
     if (Py_EnterRecursiveCall(" in a compiled function")) return nullptr;
@@ -468,6 +517,17 @@ int set_backend(PyObject* o, PyObject* value, void*) {
   state_of(o).backend = value && value != Py_None ? PyRef::share(value) : PyRef();
   return 0;
 }
+PyObject* get_dynamic(PyObject* o, void*) {
+  auto d = state_of(o).dynamic;
+  if (d == Dynamic::automatic) Py_RETURN_NONE;
+  return PyBool_FromLong(d == Dynamic::always);
+}
+int set_dynamic(PyObject* o, PyObject* value, void*) {
+  state_of(o).dynamic = !value || value == Py_None    ? Dynamic::automatic
+                        : PyObject_IsTrue(value) == 1 ? Dynamic::always
+                                                      : Dynamic::never;
+  return 0;
+}
 PyObject* get_function(PyObject* o, void*) { return Py_NewRef(state_of(o).function.get()); }
 
 PyMethodDef methods[] = {{"reset", compiled_reset, METH_NOARGS, "Forgets what was captured."},
@@ -485,6 +545,9 @@ PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSe
                          nullptr},
                         {"backend", get_backend, set_backend,
                          "backend(program, names, inputs) -> function of the inputs that runs the program.",
+                         nullptr},
+                        {"dynamic", get_dynamic, set_dynamic,
+                         "Whether sizes may change: True, False, or None for those that have changed.",
                          nullptr},
                         {"function", get_function, nullptr, "The function that is captured.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};

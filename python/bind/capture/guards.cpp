@@ -5,6 +5,7 @@
 
 #include "../types.h"
 #include "facula/autograd/autograd.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::bind::capture {
 
@@ -24,21 +25,32 @@ bool TensorFacts::match(const TensorImpl& t) const {
   if (t.dtype != dtype || t.device != device || t.conj != conj || t.neg != neg || t.inference != inference ||
       t.has_node == is_leaf || t.sizes.size() != sizes.size())
     return false;
-  for (size_t d = 0; d < sizes.size(); ++d)
-    if (t.sizes[d].hint() != sizes[d] || t.strides[d].hint() != strides[d]) return false;
+  if (free.empty()) {
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (t.sizes[d].hint() != sizes[d] || t.strides[d].hint() != strides[d]) return false;
+  } else {
+    int64_t next = 1;
+    for (size_t d = sizes.size(); d-- > 0;) {
+      int64_t n = t.sizes[d].hint();
+      if ((free[d] ? n < 2 : n != sizes[d]) || t.strides[d].hint() != next) return false;
+      next *= n;
+    }
+  }
   bool requires_now = t.requires_grad || t.has_node ||
                       (t.grad_slot && TensorImpl::base_requires_grad && TensorImpl::base_requires_grad(t));
   return requires_now == requires_grad;
 }
 
-static std::string text_of_ints(const Ints& all) {
+static std::string text_of_ints(const Ints& all, const std::vector<bool>& free = {}) {
   std::string s = "[";
-  for (size_t k = 0; k < all.size(); ++k) s += (k ? ", " : "") + std::to_string(all[k]);
+  for (size_t k = 0; k < all.size(); ++k)
+    s += (k ? ", " : "") + (free.empty() || !free[k] ? std::to_string(all[k]) : "any");
   return s + "]";
 }
 
 std::string TensorFacts::text() const {
-  std::string s = std::string(name(dtype)) + text_of_ints(sizes) + " strides " + text_of_ints(strides);
+  std::string s = std::string(name(dtype)) + text_of_ints(sizes, free);
+  s += free.empty() ? " strides " + text_of_ints(strides) : " contiguous";
   return s + (requires_grad ? " requires_grad" : "");
 }
 
@@ -74,6 +86,21 @@ bool same_atom(PyObject* a, PyObject* b) {
   return equal > 0;
 }
 
+namespace {}  // namespace
+
+std::optional<int64_t> size_now(const GuardList& list, SymInt size, const std::vector<PyRef>& values) {
+  SmallVector<int64_t, 16> symbols;
+  for (auto& [source, d] : list.symbols) {
+    PyObject* o = source == kNoSource ? nullptr : values[size_t(source)].get();
+    bool has = o && is_tensor(o) && d < impl_of(o)->sizes.size();
+    symbols.push_back(has ? impl_of(o)->sizes[d].hint() : -1);
+  }
+  bool has_values = true;
+  sym::each_symbol(size, [&](size_t k) { has_values &= k < symbols.size() && symbols[k] >= 0; });
+  if (!has_values) return std::nullopt;
+  return sym::evaluate(size, IntSpan(symbols.data(), symbols.size()));
+}
+
 namespace {
 
 PyRef read_dict(PyObject* dict, PyObject* key) {
@@ -83,7 +110,7 @@ PyRef read_dict(PyObject* dict, PyObject* key) {
   return PyRef::share(looked_up);
 }
 
-PyRef read(const Source& s, Roots roots, const std::vector<PyRef>& values) {
+PyRef read(const GuardList& list, const Source& s, Roots roots, const std::vector<PyRef>& values) {
   PyObject* base = s.base == kNoSource ? nullptr : values[size_t(s.base)].get();
   if (s.base != kNoSource && !base) return {};
   switch (s.kind) {
@@ -110,6 +137,10 @@ PyRef read(const Source& s, Roots roots, const std::vector<PyRef>& values) {
     case Source::Kind::fallback: {
       PyObject* all = PyFunction_Check(base) ? PyFunction_GET_DEFAULTS(base) : nullptr;
       return all && s.index < PyTuple_GET_SIZE(all) ? PyRef::share(PyTuple_GET_ITEM(all, s.index)) : PyRef();
+    }
+    case Source::Kind::size: {
+      auto n = size_now(list, list.sizes[size_t(s.index)], values);
+      return n ? checked(PyLong_FromLongLong(*n)) : PyRef();
     }
     case Source::Kind::computed: {
       PyObject* other = values[size_t(s.other)].get();
@@ -203,7 +234,7 @@ bool holds(GuardList& list, Guard& g, Roots roots, std::vector<PyRef>& values) {
   if (g.kind == Guard::Kind::null) return !roots[size_t(list.sources[size_t(g.source)].index)];
   PyObject* o = values[size_t(g.source)].get();
   if (g.kind == Guard::Kind::load)
-    return bool(values[size_t(g.source)] = read(list.sources[size_t(g.source)], roots, values));
+    return bool(values[size_t(g.source)] = read(list, list.sources[size_t(g.source)], roots, values));
   if (!o) return false;
   PyObject* expected = g.expected.get();
   switch (g.kind) {
@@ -252,7 +283,8 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
   };
   switch (s.kind) {
     case Source::Kind::constant: {
-      if (PyDict_Check(s.key.get())) return "globals";
+      if (PyDict_Check(s.key.get()))
+        return PyDict_GetItemString(s.key.get(), "__name__") ? "globals" : "a dict";
       return PyModule_Check(s.key.get()) ? PyModule_GetName(s.key.get()) : shown(s.key.get());
     }
     case Source::Kind::root: return size_t(s.index) < roots.size() ? roots[size_t(s.index)] : "slot";
@@ -261,6 +293,7 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::dict_item: return path(s.base, roots) + "[" + shown(s.key.get()) + "]";
     case Source::Kind::cell: return path(s.base, roots);
     case Source::Kind::closure: return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
+    case Source::Kind::size: return facula::to_string(sizes[size_t(s.index)]);
     case Source::Kind::computed: return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";

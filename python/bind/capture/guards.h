@@ -24,6 +24,7 @@ struct Source {
     closure,           // cell `index` of a function
     fallback,          // default `index` of a function's positional parameters
     keyword_fallback,  // the default of the keyword-only parameter `key`
+    size,              // expression `index` over the sizes of tensors
     computed,          // a binary operator of Python, number `index`, on the numbers `base` and `other`
   } kind;
   SourceId base = kNoSource;
@@ -37,6 +38,8 @@ struct TensorFacts {
   DType dtype;
   Device device;
   Ints sizes, strides;
+  // Dimensions whose size may be any from 2 on, if the tensor is contiguous; empty: none.
+  std::vector<bool> free;
   bool requires_grad, is_leaf, conj, neg, inference;
   explicit TensorFacts(const TensorImpl& t);
   bool operator==(const TensorFacts&) const = default;
@@ -74,6 +77,9 @@ struct GuardList {
   std::vector<Source> sources;
   std::vector<Guard> guards;
   std::vector<TensorFacts> tensors;
+  std::vector<SymInt> sizes;  // expressions over symbols
+  // By symbol: the tensor and the dimension whose size it is.
+  std::vector<std::pair<SourceId, size_t>> symbols;
 
   std::string path(SourceId s, const std::vector<std::string>& roots) const;
   std::string text(const Guard& g, const std::vector<std::string>& roots) const;
@@ -89,6 +95,8 @@ bool same_atom(PyObject* a, PyObject* b);
 // Checks the guards in order; `values` becomes the values of the sources. Returns the first guard that fails, or null. No exception
 // of Python is set.
 using Roots = std::span<PyObject* const>;
+// The value of an expression over the sizes of tensors; nothing if one of these is no tensor of that rank.
+std::optional<int64_t> size_now(const GuardList& list, SymInt size, const std::vector<PyRef>& values);
 const Guard* first_failure(GuardList& list, Roots roots, std::vector<PyRef>& values);
 // Whether one guard holds, whose base has its value.
 bool holds(GuardList& list, Guard& g, Roots roots, std::vector<PyRef>& values);

@@ -35,12 +35,29 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::copy:
     case Op::swap:
     case Op::binary:
+    case Op::compare:
+    case Op::subscr:
+    case Op::unpack:
+    case Op::build_tuple:
+    case Op::build_list:
+    case Op::build_slice:
+    case Op::list_extend:
+    case Op::list_append:
+    case Op::list_to_tuple:
     case Op::jump:
     case Op::call:
+    case Op::call_ex:
     case Op::store_attr:
     case Op::return_value: return;
     case Op::load_attr:
-    case Op::load_method: count = 1; break;
+    case Op::load_method:
+    case Op::pop_jump:
+    case Op::jump_or_pop:
+    case Op::get_iter:
+    case Op::for_iter:
+    case Op::unary: count = 1; break;
+    case Op::is_op:
+    case Op::contains: count = 2; break;
     default: count = 4 + size_t(op.arg >= 0 && op.arg < 256 ? op.arg : 0);
   }
   for (size_t k = 1; k <= std::min(count, f.stack.size()); ++k) r.pin(f.top(k).get());
@@ -111,8 +128,9 @@ Outcome Interpreter::give(Frame& f, size_t drop, PyObject* owned) {
 
 Outcome Interpreter::give_recorded(Frame& f, size_t drop, PyObject* owned, const char* name) {
   if (owned) {
-    recorder->result(owned);
-    return give(f, drop, owned);
+    PyRef value = recorder->without_symbols(PyRef(owned));
+    recorder->result(value.get());
+    return give(f, drop, value.detach());
   }
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);

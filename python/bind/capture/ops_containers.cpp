@@ -276,7 +276,8 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   if (is_plain(Py_TYPE(o))) {
     if (!is_tensor_index(key)) return in.breaks(std::string("a tensor indexed by a ") + kindname(key));
     r->deep_contents(key);
-    return in.give_recorded(f, 2, PyObject_GetItem(o, key), "indexing");
+    PyRef index = r->with_symbols(key);
+    return in.give_recorded(f, 2, PyObject_GetItem(o, index.get()), "indexing");
   }
   if (is_generic(o)) {  // list[int], Optional[C]: an object that the module typing keeps
     PyRef alias(PyObject_GetItem(o, key));
@@ -284,6 +285,7 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     r->constant(alias.get());
     return in.give(f, 2, alias.detach());
   }
+  r->pin(key);
   bool sequence = PyList_CheckExact(o) || PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType;
   bool named =
       PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
@@ -310,9 +312,10 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     note_key(*r, key);
     PyObject* looked_up = PyDict_GetItemWithError(o, key);
     if (!looked_up && PyErr_Occurred()) return Outcome::raised;
-    r->dict_item(o, key, looked_up);
+    PyRef number;
+    r->dict_item(o, key, looked_up, &number);
     if (!looked_up && is_default_dict(o)) return call_polyfill(in, f, "default_item_", {o, key}, 2);
-    return in.give(f, 2, PyObject_GetItem(o, key));
+    return in.give(f, 2, number ? number.detach() : PyObject_GetItem(o, key));
   }
   if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));
   if (PyObject* method = method_of(in, o, "__getitem__"))

@@ -349,7 +349,8 @@ Outcome binary_of_free(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* result = nullptr;
   if (operand) {
     auto handle = [&](PyRef& o) { return r->is_free(o.get()) ? r->operand_of(o.get()) : o.get(); };
-    result = binary_of(op.arg, handle(a), handle(b));
+    PyObject *x = handle(a), *y = handle(b);
+    if (x && y) result = binary_of(op.arg, x, y);
   }
   if (result) return in.give_recorded(f, 2, result, "operator");
   PyErr_Clear();
@@ -389,7 +390,12 @@ Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
 
 Outcome do_compare(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *a = f.top(2).get(), *b = f.top().get();
-  auto compared = [&] { return PyObject_RichCompare(a, b, op.arg); };
+  auto compared = [&] {
+    if (!in.recorder || !in.recorder->has_free()) return PyObject_RichCompare(a, b, op.arg);
+    PyRef x = in.recorder->with_symbols(a),
+          y = in.recorder->with_symbols(b);  // a comparison is a guard of the trace
+    return PyObject_RichCompare(x.get(), y.get(), op.arg);
+  };
   if (!in.recorder || (is_atom(a) && is_atom(b))) return in.give(f, 2, compared());
   bool tensors = is_plain(Py_TYPE(a)) || is_plain(Py_TYPE(b));
   if (tensors && is_operand(a) && is_operand(b)) return in.give_recorded(f, 2, compared(), "comparison");

@@ -129,13 +129,22 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, Recorde
   runtime_check(r.failure.empty(), "compile") << r.failure;
   find_gradients(trace, r);
   results = living(r);
-  if (results.empty() && !trace.calls() && trace.outside().empty()) return std::nullopt;
+  bool is_empty = results.empty() && !trace.calls() && trace.outside().empty() && trace.sources().empty();
+  if (is_empty) return std::nullopt;
   RecordedProgram program;
   give_sources(trace, r, program);
   std::vector<Tensor> tensors;
   for (auto* o : results) tensors.push_back(tensor_of(o));
   if (backend) trace.compile_by(backend_of(backend, r, program));
+  // The handles become aliases of the tensors that they stand for.
+  for (auto& [o, tensor] : r.replaced) tensors.push_back(tensor_of(o.get()));
   program.segment = trace.close(tensors);
+  r.restore();
+  auto& capture = program.segment->program().capture();
+  bool does_nothing = capture.graph.nodes.empty() && capture.graph.mutated.empty() && capture.slots.empty();
+  // The program compares sizes that share a symbol.
+  bool assumes_nothing = !r.has_symbols() && capture.reads.empty();
+  if (results.empty() && does_nothing && assumes_nothing) return std::nullopt;
   program.writes = program.segment->writes();
   return program;
 }

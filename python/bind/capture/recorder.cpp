@@ -1,9 +1,14 @@
 #include "recorder.h"
 
+#include <opcode.h>
+
 #include <algorithm>
 
+#include "../symint.h"
 #include "../types.h"
 #include "facula/run/open_trace.h"
+#include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::bind::capture {
 
@@ -41,7 +46,7 @@ SourceId Recorder::constant(PyObject* o) {
 
 namespace {
 
-// An equal number that is an object of its own.
+// Makes an equal number that is another object.
 PyRef copy_of_number(PyObject* o) {
   if (PyFloat_CheckExact(o)) return checked(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o)));
   auto* from = reinterpret_cast<PyLongObject*>(o);
@@ -56,8 +61,195 @@ bool is_changeable(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckEx
 
 }  // namespace
 
+bool to_operand(PyObject* o, Scalar& number) {
+  if (PyFloat_CheckExact(o)) {
+    number = Scalar(PyFloat_AS_DOUBLE(o));
+    return true;
+  }
+  int overflow = 0;
+  int64_t n = PyLong_CheckExact(o) ? PyLong_AsLongLongAndOverflow(o, &overflow) : 0;
+  number = Scalar(n);
+  return PyLong_CheckExact(o) && !overflow;
+}
+
 void Recorder::pin(PyObject* o) {
-  if (free_.erase(o)) add(Guard::Kind::equal, source_of(o), o);
+  if (!has_free() || !o) return;
+  if (free_.erase(o)) {
+    add(Guard::Kind::equal, source_of(o), o);
+  } else if (PyTuple_Check(o) || PyList_CheckExact(o)) {
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k) pin(PySequence_Fast_GET_ITEM(o, k));
+  } else if (PySlice_Check(o)) {
+    auto* s = reinterpret_cast<PySliceObject*>(o);
+    for (PyObject* part : {s->start, s->stop, s->step}) pin(part);
+  }
+}
+
+void Recorder::register_free(PyObject* number, SourceId id) {
+  outside_[number] = id;
+  alive_.push_back(PyRef::share(number));
+  free_.insert(number);
+}
+
+// ---- sizes
+
+namespace {
+
+namespace names_of_marks {
+constexpr const char *dynamic = "_dynamo_dynamic_indices", *fixed = "_dynamo_static_indices";
+}
+
+PyObject* marks_of(PyObject* tensor, const char* name) {
+  PyObject* dict = reinterpret_cast<TensorObject*>(tensor)->dict;
+  PyObject* marks = dict ? PyDict_GetItemString(dict, name) : nullptr;
+  return marks && PyAnySet_Check(marks) ? marks : nullptr;
+}
+bool is_marked(PyObject* tensor) { return marks_of(tensor, names_of_marks::dynamic); }
+
+// Sets the dimensions that mark_dynamic() or mark_static() has named.
+void mark(PyObject* tensor, const char* name, std::vector<bool>& free, bool value) {
+  PyObject* marks = marks_of(tensor, name);
+  if (!marks) return;
+  PyRef all = checked(PySequence_List(marks));
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(all.get()); ++k) {
+    auto d = PyLong_AsSsize_t(PyList_GET_ITEM(all.get(), k));
+    if (d >= 0 && size_t(d) < free.size()) free[size_t(d)] = value;
+  }
+  PyErr_Clear();
+}
+
+}  // namespace
+
+// Gives the object of a plain contiguous tensor without a gradient, whose sizes have changed, a handle with symbols.
+bool Recorder::replace(SourceId id, PyObject* o) {
+  Tensor t = tensor_of(o);
+  auto* trace = run::OpenTrace::current();
+  bool fits = Py_TYPE(o) == TensorType && !t.requires_grad() && !t.impl()->traced && trace &&
+              t.is_contiguous() && t.dim() && !t.impl()->inference && !t.impl()->conj && !t.impl()->neg &&
+              std::ranges::equal(t.strides(), contiguous_strides(Dims(t.sizes())));
+  if (!fits) return false;
+  std::vector<bool> free(size_t(t.dim()), all_sizes);
+  mark(o, names_of_marks::dynamic, free, true);
+  auto entry =
+      changing_sizes ? changing_sizes->find(list.path(id, root_names)) : decltype(changing_sizes->find(""))();
+  if (changing_sizes && entry != changing_sizes->end() && entry->second.size() == free.size())
+    for (size_t d = 0; d < free.size(); ++d) free[d] = free[d] || entry->second[d];
+  mark(o, names_of_marks::fixed, free, false);
+  std::vector<run::SizeKind> kinds;
+  for (size_t d = 0; d < free.size(); ++d) {
+    free[d] = free[d] && t.sizes()[d].hint() >= 2;
+    kinds.push_back(free[d] ? run::SizeKind::symbolic : run::SizeKind::fixed);
+  }
+  if (std::none_of(free.begin(), free.end(), [](bool b) { return b; })) return false;
+  trace->input(t, run::SourceId(id), kinds);
+  Tensor handle = trace->handle_of(t);
+  for (size_t d = 0; d < free.size(); ++d)
+    if (free[d] && !handle.sizes()[d].is_symbol())
+      return false;  // a call has read it before, with fixed sizes
+  for (size_t d = 0; d < free.size(); ++d)
+    if (SymInt s = handle.sizes()[d]; s.is_symbol()) {
+      auto k = size_t(s.node()->value);
+      if (list.symbols.size() <= k) list.symbols.resize(k + 1, {kNoSource, 0});
+      if (list.symbols[k].first == kNoSource) list.symbols[k] = {id, d};
+    }
+  list.tensors.emplace_back(*t.impl());
+  list.tensors.back().free = free;
+  add(Guard::Kind::tensor, id, reinterpret_cast<PyObject*>(Py_TYPE(o)), int64_t(list.tensors.size()) - 1);
+  auto* object = reinterpret_cast<TensorObject*>(o);
+  replaced.emplace_back(PyRef::share(o), t.ref());
+  handle.impl()->retain();
+  object->impl->release();
+  object->impl = handle.impl();
+  handle.impl()->py_object = o;
+  outside_[o] = id;
+  alive_.push_back(PyRef::share(o));
+  return true;
+}
+
+void Recorder::restore() {
+  for (auto& [o, tensor] : replaced) {
+    auto* object = reinterpret_cast<TensorObject*>(o.get());
+    object->impl->py_object = nullptr;
+    object->impl->release();
+    tensor->retain();
+    object->impl = tensor.get();
+  }
+  replaced.clear();
+}
+
+PyRef Recorder::free_size(SymInt size) {
+  auto& number = by_size_[size.identity()];
+  if (number) return number;
+  bool has_sources = !sym::is_run_time(size);
+  if (has_sources)
+    sym::each_symbol(size, [&](size_t k) {
+      has_sources &= k < list.symbols.size() && list.symbols[k].first != kNoSource;
+    });
+  if (!has_sources) return {};
+  SourceId id = SourceId(list.sources.size());
+  list.sources.push_back({Source::Kind::size, kNoSource, {}, Py_ssize_t(list.sizes.size())});
+  list.sizes.push_back(size);
+  add(Guard::Kind::load, id);
+  PyRef plain = checked(PyLong_FromLongLong(size.hint()));
+  number = copy_of_number(plain.get());
+  register_free(number.get(), id);
+  symbolic_[number.get()] = size;
+  return number;
+}
+
+PyRef Recorder::without_symbols(PyRef o) {
+  if (!has_symbols()) return o;
+  if (is_symint(o.get())) {
+    SymInt size = symint_of(o.get());
+    if (!size.is_symbolic()) return checked(PyLong_FromLongLong(size.hint()));
+    PyRef number = free_size(size);
+    return number ? number : o;
+  }
+  if (!PyTuple_CheckExact(o.get()) && Py_TYPE(o.get()) != SizeType) return o;
+  Py_ssize_t n = PyTuple_GET_SIZE(o.get());
+  bool any = false;
+  for (Py_ssize_t k = 0; k < n; ++k) any |= is_symint(PyTuple_GET_ITEM(o.get(), k));
+  if (!any) return o;
+  PyRef same = checked(Py_TYPE(o.get())->tp_alloc(Py_TYPE(o.get()), n));
+  for (Py_ssize_t k = 0; k < n; ++k)
+    PyTuple_SET_ITEM(same.get(), k, without_symbols(PyRef::share(PyTuple_GET_ITEM(o.get(), k))).detach());
+  return same;
+}
+
+PyRef Recorder::with_symbols(PyObject* o) {
+  if (!o || !has_free()) return PyRef::share(o);
+  if (is_free(o)) {
+    auto it = symbolic_.find(o);
+    if (it != symbolic_.end()) return checked(wrap_symint(it->second));
+    pin(o);
+    return PyRef::share(o);
+  }
+  if (PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType) {
+    PyRef same = checked(PyTuple_New(PyTuple_GET_SIZE(o)));
+    bool any = false;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(o); ++k) {
+      PyRef item = with_symbols(PyTuple_GET_ITEM(o, k));
+      any |= item.get() != PyTuple_GET_ITEM(o, k);
+      PyTuple_SET_ITEM(same.get(), k, item.detach());
+    }
+    return any ? same : PyRef::share(o);
+  }
+  if (PyList_CheckExact(o)) {
+    PyRef same = checked(PyList_New(0));
+    bool any = false;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(o); ++k) {
+      PyRef item = with_symbols(PyList_GET_ITEM(o, k));
+      any |= item.get() != PyList_GET_ITEM(o, k);
+      checked(PyList_Append(same.get(), item.get()));
+    }
+    return any ? same : PyRef::share(o);
+  }
+  if (PySlice_Check(o)) {
+    auto* s = reinterpret_cast<PySliceObject*>(o);
+    PyRef start = with_symbols(s->start), stop = with_symbols(s->stop), step = with_symbols(s->step);
+    if (start.get() == s->start && stop.get() == s->stop && step.get() == s->step) return PyRef::share(o);
+    return checked(PySlice_New(start.get(), stop.get(), step.get()));
+  }
+  return PyRef::share(o);
 }
 
 PyRef Recorder::computed(int kind, PyObject* a, PyObject* b, PyRef result) {
@@ -80,10 +272,31 @@ PyRef Recorder::computed(int kind, PyObject* a, PyObject* b, PyRef result) {
   add(Guard::Kind::load, id);
   add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
   PyRef number = copy_of_number(result.get());
-  outside_[number.get()] = id;
-  alive_.push_back(number);
-  free_.insert(number.get());
+  register_free(number.get(), id);
+  if (auto size = computed_size(kind, a, b)) symbolic_[number.get()] = *size;
   return number;
+}
+
+// The same as an expression over sizes, if both are such or numbers.
+std::optional<SymInt> Recorder::computed_size(int kind, PyObject* a, PyObject* b) const {
+  auto size = [&](PyObject* o) -> std::optional<SymInt> {
+    auto it = symbolic_.find(o);
+    if (it != symbolic_.end()) return it->second;
+    int overflow = 0;
+    int64_t n = PyLong_CheckExact(o) && !is_free(o) ? PyLong_AsLongLongAndOverflow(o, &overflow) : 0;
+    if (!PyLong_CheckExact(o) || is_free(o) || overflow) return std::nullopt;
+    return SymInt(n);
+  };
+  auto x = size(a), y = size(b);
+  if (!x || !y) return std::nullopt;
+  switch (kind % NB_INPLACE_ADD) {
+    case NB_ADD: return *x + *y;
+    case NB_SUBTRACT: return *x - *y;
+    case NB_MULTIPLY: return *x * *y;
+    case NB_FLOOR_DIVIDE: return y->is_symbolic() || y->hint() <= 0 ? std::nullopt : std::optional(*x / *y);
+    case NB_REMAINDER: return y->is_symbolic() || y->hint() <= 0 ? std::nullopt : std::optional(*x % *y);
+  }
+  return std::nullopt;
 }
 
 PyObject* Recorder::operand_of(PyObject* o) {
@@ -91,7 +304,7 @@ PyObject* Recorder::operand_of(PyObject* o) {
   auto& handle = operands_[id];
   if (!handle) {
     Scalar number;
-    runtime_check(to_scalar(o, number), "compile") << "an operand is no number of Python";
+    if (!to_operand(o, number)) return nullptr;
     handle = checked(wrap(run::OpenTrace::current()->number(number, run::SourceId(id))));
   }
   return handle.get();
@@ -113,8 +326,7 @@ SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
   if (is_atom(o)) {
     if (number && changing && is_changeable(o) && changing->count(list.path(id, root_names))) {
       *number = numbers_[key] = copy_of_number(o);
-      outside_[number->get()] = id;
-      free_.insert(number->get());
+      register_free(number->get(), id);
       add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(o)));
       return id;
     }
@@ -128,6 +340,8 @@ SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
     else add(Guard::Kind::same, id, nullptr, existing);
     return id;
   }
+  bool may_replace = is_tensor(o) && (changing_sizes || all_sizes || is_marked(o));
+  if (may_replace && replace(id, o)) return id;
   outside_[o] = id;
   alive_.push_back(PyRef::share(o));
   first_guard(id, o);
@@ -273,9 +487,7 @@ void Recorder::gradient(PyObject* leaf, PyObject* value) {
 PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   Scalar number;
-  bool is_number =
-      value && (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) && to_scalar(value, number);
-  runtime_check(is_number, "compile") << "an operand is no number of Python";
+  runtime_check(value && to_operand(value, number), "compile") << "an operand is no number of Python";
   Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
   for (auto& [id, handle] : operands_) {
     auto& other = list.sources[size_t(id)];
@@ -301,7 +513,7 @@ PyObject* Recorder::observer() {
   return observer_.get();
 }
 
-void Recorder::whole(PyObject* o) {
+void Recorder::fixed_items(PyObject* o) {
   SourceId b = constant(o);
   PyRef all;
   if (PyDict_Check(o)) {
@@ -316,13 +528,13 @@ void Recorder::whole(PyObject* o) {
     all = checked(PySequence_Tuple(o));
   }
   // A list that is read again is the same list, unless the segment has written it.
-  if (is_written(o, nullptr) || !whole_.insert(o).second) return;
+  if (is_written(o, nullptr) || !fixed_.insert(o).second) return;
   add(Guard::Kind::items, b, all.get());
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(all.get()); ++k)
     if (PyObject* item = PyTuple_GET_ITEM(all.get(), k); !is_atom(item)) {
-      bool is_known = is_outside(item);
+      bool was_outside = is_outside(item);
       SourceId id = constant(item);
-      if (is_known) identity(item);
+      if (was_outside) identity(item);
       else if (is_tensor(item)) first_guard(id, item);
     }
 }
@@ -348,7 +560,7 @@ void Recorder::take_observations() {
   for (Py_ssize_t k = 0; k < PyList_GET_SIZE(seen.get()); ++k) {
     PyObject *of, *key;
     if (!PyArg_ParseTuple(PyList_GET_ITEM(seen.get(), k), "OO", &of, &key)) throw PythonError();
-    if (key == Py_None) whole(of);
+    if (key == Py_None) fixed_items(of);
     else item_of(of, key);
   }
 }

@@ -39,17 +39,30 @@ class Recorder {
   void null_root(Py_ssize_t slot);
 
   // ---- numbers that have changed between calls
-  // Such a number stays free while only arithmetic, variables, attributes and operators on tensors use it: its guard
-  // checks the type alone. It is an object of its own, so that it is known by its address. Everything else pins it,
+  // Such a number is free as long as only arithmetic, variables, attributes and operators on tensors use it: its guard
+  // checks the type alone. A copy stands for it, so that its address identifies it. Everything else pins it,
   // which adds a guard of its value.
   const std::set<std::string>* changing = nullptr;  // paths of these numbers
   std::vector<std::string> root_names;              // for paths
+  // Paths of tensors, with the dimensions that have changed. The Python object of such a tensor gets a handle whose sizes
+  // are symbols, until the segment ends; in Python its sizes are free numbers, which are symbols as arguments of
+  // operators.
+  const std::map<std::string, std::vector<bool>>* changing_sizes = nullptr;
+  bool all_sizes = false;                                   // every tensor counts as one
+  std::vector<std::pair<PyRef, Ref<TensorImpl>>> replaced;  // these objects, with their tensors
+  void restore();                                           // gives these objects their tensors
+  Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  ~Recorder() { restore(); }
+  PyRef without_symbols(PyRef o);   // a result of C code, with free numbers for symbols
+  PyRef with_symbols(PyObject* o);  // an argument, with symbols for free numbers; others are pinned
+  bool has_symbols() const { return !list.symbols.empty(); }
   bool has_free() const { return !free_.empty(); }
   bool is_free(PyObject* o) const { return has_free() && free_.count(o); }
   void pin(PyObject* o);
-  // `result` is what Python's operator gives for a and b, one of which is free; the object to use in its place.
+  // Returns the object to use in place of `result`, which Python's operator gave for a and b; one of these is free.
   PyRef computed(int kind, PyObject* a, PyObject* b, PyRef result);
-  PyObject* operand_of(PyObject* number);  // its handle; borrowed
+  PyObject* operand_of(PyObject* number);  // its handle, borrowed; null if it is too large
 
   // ---- reads
   void attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number = nullptr);
@@ -86,7 +99,7 @@ class Recorder {
   // Before `value` is appended to the outside list `o`, which depends on no contents.
   void append(PyObject* o, PyObject* value);
   void write(Write::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool by_key = false);
-  void distinguish_written();  // at the end: written objects are different from all others
+  void distinguish_written();                 // at the end: written objects are different from all others
 
   // A result of an operator: registers its handles.
   void result(PyObject* o);
@@ -95,12 +108,18 @@ class Recorder {
   void add(Guard::Kind kind, SourceId s, PyObject* expected = nullptr, int64_t number = 0);
   void first_guard(SourceId id, PyObject* o);
 
-  void whole(PyObject* container);
+  void fixed_items(PyObject* container);
   void item_of(PyObject* container, PyObject* key);
 
   PyRef observer_;
   std::map<SourceId, PyRef> operands_;
   std::set<PyObject*> free_;
+  std::unordered_map<PyObject*, SymInt> symbolic_;  // of free numbers
+  std::map<uint64_t, PyRef> by_size_;               // free numbers by their expressions
+  bool replace(SourceId id, PyObject* o);
+  PyRef free_size(SymInt size);
+  std::optional<SymInt> computed_size(int kind, PyObject* a, PyObject* b) const;
+  void register_free(PyObject* number, SourceId id);
   PyObject* file_ = nullptr;
   const char* file_name_ = "";
   std::unordered_map<PyObject*, SourceId> outside_;
@@ -113,8 +132,11 @@ class Recorder {
   std::unordered_map<SourceId, size_t> members_;   // the guard of a class
   std::unordered_map<PyObject*, PyRef> appended_;  // what lists contained before the first append
   std::set<PyObject*> full_;                       // containers whose contents were read
-  std::set<PyObject*> whole_;                      // containers whose items are fixed objects
+  std::set<PyObject*> fixed_;                      // containers whose items are fixed objects
 };
+
+// A float, or an integer of 64 bits, as an operand of a program.
+bool to_operand(PyObject* o, Scalar& number);
 
 extern thread_local Recorder* current_recorder;  // of the capture on this thread; null: none
 

@@ -208,13 +208,15 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
 
 }  // namespace
 
-CaptureResult capture_segment(Interpreter& in, const std::string& name,
-                              const std::set<std::string>& changing) {
+CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing) {
   Recorder r;
-  r.changing = changing.empty() ? nullptr : &changing;
-  if (r.changing || in.backend) r.root_names = names_of_roots(in.frames);
+  r.changing = changing.numbers.empty() ? nullptr : &changing.numbers;
+  r.changing_sizes = changing.sizes.empty() ? nullptr : &changing.sizes;
+  r.all_sizes = changing.all_sizes;
+  if (r.changing || r.changing_sizes || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
+  int regions = run::autocast_regions();
   begin(in, r);
   CaptureResult c{Interpreter::Stop::raised, nullptr, ""};
   Exception raised;
@@ -238,6 +240,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name,
   if (closed_generators() != closed)
     b.t.reason = "it destroys a generator that waits inside of `try` or `with`";
   segment->modes_after = modes_now();
+  segment->regions = run::autocast_regions() - regions;
   segment->report = in.report;
   c.reason = b.t.reason;
   if (!b.t.failed()) {
@@ -314,7 +317,7 @@ void repeat(const Segment::Repeat& w, const std::vector<PyRef>& values) {
 static Tensor input_of(PyObject* o) {
   if (is_tensor(o)) return tensor_of(o);
   Scalar number;
-  to_scalar(o, number);
+  if (!to_operand(o, number)) throw ProgramFailed{"a number is too large for an operand"};
   return run::number_input(number);
 }
 
@@ -328,22 +331,27 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
   }
   if (s.program) {
     std::vector<Tensor> inputs;
+    inputs.reserve(s.inputs.size());
     for (int k : s.inputs)
       inputs.push_back(input_of((k >= 0 ? values[size_t(k)] : fresh[size_t(-1 - k)]).get()));
     std::vector<Tensor> tensors;
     try {
       tensors = s.program->run(inputs);
-    } catch (const PythonError&) { throw; } catch (const Error& e) {
-      throw ProgramFailed{e.what()};
-    } catch (...) { throw ProgramFailed{"an error"}; }
-    auto& made = s.values.instructions;
-    bool is_only_result = s.returns && s.writes.empty() && made.size() == 1 && made[0].kind == Kind::result;
-    if (is_only_result && s.modes_after == s.modes) return checked(wrap(tensors[size_t(made[0].number)]));
+    } catch (const PythonError&) { throw; } catch (const Error& e) { throw ProgramFailed{e.what()}; } catch (...) {
+      throw ProgramFailed{"an error"};
+    }
+    auto& instructions = s.values.instructions;
+    bool is_only_result =
+        s.returns && s.writes.empty() && instructions.size() == 1 && instructions[0].kind == Kind::result;
+    if (is_only_result && s.modes_after == s.modes && !s.regions)
+      return checked(wrap(tensors[size_t(instructions[0].number)]));
     for (auto& t : tensors) results.push_back(checked(wrap(t)));
   }
   auto created = s.values.make(values, results, fresh);
   for (auto& w : s.writes) repeat(w, created);
   if (s.modes_after != s.modes) set_modes(s.modes_after);
+  for (int k = 0; k < s.regions; ++k) run::enter_autocast_region();
+  for (int k = 0; k > s.regions; --k) run::exit_autocast_region();
   auto at = [&](int k) { return k < 0 ? PyRef() : created[size_t(k)]; };
   if (s.returns) return at(s.result);
   Frames next;

@@ -98,6 +98,7 @@ class TemplateBuilder {
   int add(Template::Instruction i);
   int fill(Template::Instruction::Kind kind, int out, std::vector<int> operands);
   std::vector<int> items(PyObject* sequence);
+  bool has_sources(PyObject* tuple) const;
   int container(PyObject* o);
   int function(PyObject* o);
   int instance(PyObject* o);
@@ -135,6 +136,7 @@ std::vector<std::string> names_of_roots(const Frames& frames);
 struct Segment {
   GuardList list;
   Modes modes, modes_after;
+  int regions = 0;  // autocast regions that it enters and does not leave; below 0: that it leaves
   std::optional<RecordedProgram> program;
   std::vector<int> inputs;   // of the program: see RecordedProgram, with the numbers of `fresh`
   std::vector<PyRef> fresh;  // contents that fresh tensors begin with
@@ -171,8 +173,12 @@ struct CaptureResult {
   std::shared_ptr<Segment> segment;  // null: it cannot be repeated
   std::string reason;                // why
 };
-// Interprets from the state of `in` until its frames are left or a break. `changing`: paths of numbers that have changed.
-CaptureResult capture_segment(Interpreter& in, const std::string& name,
-                              const std::set<std::string>& changing);
+// Interprets from the state of `in` until its frames are left or a break. `changing`: what has changed between calls.
+struct Changing {
+  std::set<std::string> numbers;                   // paths
+  std::map<std::string, std::vector<bool>> sizes;  // by path of a tensor: the dimensions
+  bool all_sizes = false;                          // each size may change
+};
+CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 
 }  // namespace facula::bind::capture

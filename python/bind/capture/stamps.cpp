@@ -11,7 +11,7 @@ uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dic
 // Classes whose instances have the class for all of their life.
 bool keeps_class(PyTypeObject* t) { return !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE); }
 
-// The variables of a module of Python, of which a program at its top level changes some all the time.
+// Whether a dict has the variables of a module of Python. A program at its top level changes some of them all the time.
 bool is_namespace(PyObject* dict) {
   PyObject* name = PyDict_GetItemString(dict, "__name__");
   return name && PyUnicode_CheckExact(name);
@@ -25,7 +25,7 @@ PyObject* own_item(PyObject* dict, PyObject* key) {
 
 }  // namespace
 
-// Only a dict at a fixed place in the object has an address of its own.
+// A dict whose place in the object is not fixed has no address to compare.
 PyObject** instance_dict_of(PyObject* o) {
   PyTypeObject* t = Py_TYPE(o);
   if (PyType_HasFeature(t, Py_TPFLAGS_MANAGED_DICT) || t->tp_dictoffset <= 0) return nullptr;
@@ -60,13 +60,13 @@ bool Stamps::anchor_attribute(PyObject* base, PyObject* key, PyObject* value) {
     return true;
   }
   if (!is_module(base)) return false;
-  bool found = false;
+  bool is_member = false;
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
     PyObject* members = own_item(*at, group);
     if (!members || !PyDict_Check(members)) return false;
-    found |= own_item(members, key) == value;
+    is_member |= own_item(members, key) == value;
   }
-  if (!found) return false;
+  if (!is_member) return false;
   stamp_dict_of(base);
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers})
     stamp_dict(own_item(*at, group));
@@ -196,6 +196,7 @@ Stamps::Stamps(GuardList& list, const std::vector<PyRef>& values, std::span<cons
     if (s >= 0) asked[size_t(s)] = true;
   };
   for (SourceId s : used) ask(s);
+  for (auto& [s, d] : list.symbols) ask(s);
   for (size_t k : rest_) {
     auto& g = list.guards[k];
     ask(g.source);

@@ -1,4 +1,4 @@
-// What dicts and classes looked like when all guards of a segment held. If they are unchanged, most guards of a tree of
+// Versions of dicts and classes, taken when all guards of a segment held. If they are unchanged, most guards of a tree of
 // modules hold without being evaluated: one comparison of a dict's version stands for all attributes that it contains.
 #pragma once
 #include <memory>

@@ -85,6 +85,11 @@ int TemplateBuilder::value(PyObject* o) {
   if (auto it = nodes_.find(o); it != nodes_.end()) return it->second;
   SourceId s = recorder_.source_of(o);
   if (s != kNoSource) return nodes_[o] = add({Kind::source, -1, {}, s});
+  if (Py_TYPE(o) == SizeType && has_sources(o)) {
+    auto all = items(o);
+    return nodes_[o] = add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(SizeType)), 0,
+                            std::move(all)});
+  }
   if (is_atom(o) || is_shared(o)) return nodes_[o] = add({Kind::constant, -1, PyRef::share(o)});
   if (is_tensor(o)) {
     if (auto it = results_.find(o); it != results_.end())
@@ -101,6 +106,12 @@ int TemplateBuilder::value(PyObject* o) {
   int out = plain ? container(o) : other(o);
   --depth_;
   return out;
+}
+
+bool TemplateBuilder::has_sources(PyObject* tuple) const {
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(tuple); ++k)
+    if (recorder_.is_outside(PyTuple_GET_ITEM(tuple, k))) return true;
+  return false;
 }
 
 std::vector<int> TemplateBuilder::items(PyObject* o) {

@@ -22,15 +22,27 @@ def graph_break(msg: str = "") -> None:
     """Divides the program of a function that is being captured; has no effect otherwise."""
 
 
+def _mark(t: Any, name: str, index: Any) -> None:
+    dims = [index] if isinstance(index, int) else list(index)
+    for d in dims:
+        if not -t.dim() <= d < t.dim():
+            raise IndexError(f"there is no dimension {d} of a tensor of {t.dim()} dimensions")
+    vars(t).setdefault(name, set()).update(d % t.dim() for d in dims)
+
+
 def mark_dynamic(t: Any, index: Any, *, hint_override: Any = None, min: Any = None, max: Any = None) -> None:
-    """Has no effect: every dimension may have another size at the next call."""
+    """Makes symbols of these sizes at the first capture that reads the tensor. Other sizes, also those that
+    violate the mark, are captured again.
+    """
+    _mark(t, "_dynamo_dynamic_indices", index)
 
 
 maybe_mark_dynamic = mark_dynamic
 
 
 def mark_static(t: Any, index: Any = None) -> None:
-    """Has no effect: see ``mark_dynamic``."""
+    """Keeps these sizes of the tensor, or all of them, from becoming symbols."""
+    _mark(t, "_dynamo_static_indices", range(t.dim()) if index is None else index)
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:

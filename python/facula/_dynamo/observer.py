@@ -1,4 +1,4 @@
-"""What optimizers tell a capture about the objects that they read.
+"""Collects which objects optimizers read while a function is captured.
 
 ``compile`` runs the methods of optimizers on the real objects while their operators are recorded. They
 report what they read by ``program.assume_items`` and ``program.operand``; the capture makes guards of it.

@@ -55,7 +55,8 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
+    detach new module_load requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook
+    set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
@@ -112,7 +113,7 @@ _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
     is_anomaly_enabled promote_types can_cast finfo_of iinfo_of vmap_level forward_level profile_enabled
-    enter_autocast_region exit_autocast_region set_break_errors
+    enter_autocast exit_autocast enter_checkpoint leave_checkpoint set_break_errors
 """.split()
 
 
@@ -163,7 +164,9 @@ def _operators() -> frozenset[int]:
         for name, f in vars(module).items():
             if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
                 ids.add(id(f))
-    for name in ("tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad"):
+    for name in (
+        "tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad", "has_torch_function",
+    ):  # fmt: skip
         if hasattr(_C, name):
             ids.add(id(getattr(_C, name)))
     return frozenset(ids)
@@ -209,6 +212,10 @@ def classify(f: Any) -> tuple[int, Any]:
             return BREAKS, "graph_break()"
         if "_dynamo_disable" in vars(f):
             return BREAKS, vars(f)["_dynamo_disable"]
+        if module == "facula.utils.checkpoint" and name == "checkpoint":
+            from .checkpoints import checkpoint
+
+            return REPLACED, checkpoint
         if module.startswith("facula.optim.") and name in ("step", "zero_grad"):
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
@@ -216,6 +223,8 @@ def classify(f: Any) -> tuple[int, Any]:
         return (
             _by_name(name) if module in _OPERATOR_MODULES and not name.startswith("__") else (UNKNOWN, None)
         )
+    if isinstance(f, type) and issubclass(f, _C.Tensor):
+        return BREAKS, f"an instance of {name}, which may share the memory of a tensor"
     if isinstance(f, type) and module == "facula._modes":
         if f.__name__ in ("no_grad", "enable_grad", "set_grad_enabled"):
             return MODE, None

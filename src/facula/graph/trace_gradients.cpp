@@ -233,7 +233,8 @@ bool Gradients::has_changed_slot(const Tensor& leaf) const {
   if (it == slot_numbers_.end()) return false;
   auto& slot = slots_[it->second];
   Tensor now = autograd::ensure_meta(leaf).grad;
-  return !slot.relied || now.defined() != slot.before.defined() || (now.defined() && !now.is_same(slot.before));
+  return !slot.relied || now.defined() != slot.before.defined() ||
+         (now.defined() && !now.is_same(slot.before));
 }
 
 std::vector<Gradients::Filled> Gradients::filled() const {

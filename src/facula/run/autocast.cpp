@@ -114,6 +114,7 @@ void set_autocast(const AutocastState& s) {
 
 void clear_autocast_cache() { mode().cache.clear(); }
 void enter_autocast_region() { ++mode().regions; }
+int autocast_regions() { return mode().regions; }
 void exit_autocast_region() {
   auto& m = mode();
   if (--m.regions == 0) m.cache.clear();

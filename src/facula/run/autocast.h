@@ -19,5 +19,25 @@ void clear_autocast_cache();
 // A region begins or ends; the end of the outermost clears the cache.
 void enter_autocast_region();
 void exit_autocast_region();
+int autocast_regions();  // of this thread that are open
+
+// While it lives, autocast is off. Autocast regions take calls in front of traces, so they are left before a trace
+// begins or ends to take calls, and entered again behind it.
+class AutocastOff {
+ public:
+  AutocastOff() : state_(autocast_state()) {
+    if (!state_.enabled) return;
+    auto off = state_;
+    off.enabled = false;
+    set_autocast(off);
+  }
+  ~AutocastOff() {
+    if (state_.enabled) set_autocast(state_);
+  }
+  AutocastOff(const AutocastOff&) = delete;
+
+ private:
+  AutocastState state_;
+};
 
 }  // namespace facula::run

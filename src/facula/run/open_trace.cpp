@@ -84,7 +84,9 @@ std::vector<bool> Segment::writes() const {
 }
 
 std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
-  auto symbols = symbols_of(program_->graph(), inputs);
+  std::vector<SymInt> symbols;
+  if (std::ranges::any_of(results_, [](auto& r) { return !r.views.empty(); }))
+    symbols = symbols_of(program_->graph(), inputs);
   std::vector<Tensor> all;
   for (auto& r : results_) {
     using Kind = Result::Kind;
@@ -111,7 +113,7 @@ std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<
 std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
   autograd::GradMode history(has_history_);
   auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs);
-  auto results = views_of(inputs, outputs);
+  auto results = gives_outputs_ ? std::move(outputs) : views_of(inputs, outputs);
   for (size_t k = 0; k < ended_.size(); ++k)
     if (ended_[k] && !results[k].requires_grad())
       autograd::set_history(results[k], make_ref<EndedHistory>(results[k]), 0);
@@ -139,11 +141,13 @@ OpenTrace::Active::Active(OpenTrace& t)
     : trace_(&t), outer_(std::exchange(open_trace, &t)), outer_active_(std::exchange(t.active_, this)) {
   runtime_check(t.recording_ != nullptr, t.name_.c_str()) << "the trace was closed";
   clear_autocast_cache();  // of casts that are no calls of the trace
+  AutocastOff changing;
   on_.emplace(*t.recording_);
   graph::Break::line = t.line_;
 }
 
 OpenTrace::Active::~Active() {
+  AutocastOff changing;
   on_.reset();
   clear_autocast_cache();
   trace_->active_ = outer_active_;
@@ -228,7 +232,10 @@ std::vector<Tensor> OpenTrace::outside() const {
   };
   for (auto& v : recording_->graph().values())
     if (v->constant.defined() && !v->constant.impl()->wrapped_number) add(v->constant);
-  for (auto& s : slots()) add(s.leaf);
+  for (auto& s : slots()) {
+    add(s.leaf);
+    if (s.relied && s.before.defined()) add(s.before);
+  }
   return all;
 }
 
@@ -288,6 +295,10 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
       segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&
                                 t.impl()->requires_grad);
   }
+  for (size_t k = 0; k < segment->results_.size(); ++k) {
+    auto& r = segment->results_[k];
+    segment->gives_outputs_ &= r.kind == Segment::Result::Kind::output && r.number == k && r.views.empty();
+  }
   slots = recording_->gradients().filled();
   inputs = recording_->outside();
   auto& g = capture_->graph;
@@ -327,6 +338,7 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
 
 std::shared_ptr<Segment> OpenTrace::cut(std::span<const Tensor> results) {
   runtime_check(recording_ != nullptr, name_.c_str()) << "the trace was closed";
+  AutocastOff changing;
   if (active_) active_->on_.reset();
   auto segment = end_segment(results);
   begin();
@@ -336,6 +348,7 @@ std::shared_ptr<Segment> OpenTrace::cut(std::span<const Tensor> results) {
 
 std::shared_ptr<Segment> OpenTrace::close(std::span<const Tensor> results) {
   runtime_check(recording_ != nullptr, name_.c_str()) << "the trace was closed";
+  AutocastOff changing;
   if (active_) active_->on_.reset();
   return end_segment(results);
 }

@@ -15,6 +15,7 @@
 
 #include "facula/graph/break.h"
 #include "facula/graph/recording.h"
+#include "facula/run/autocast.h"
 #include "facula/run/traced.h"
 
 namespace facula::run {
@@ -63,7 +64,8 @@ class Segment {
   Runner runner_;
   std::vector<SourceId> sources_;
   std::vector<Result> results_;
-  bool has_history_ = true;  // some call was recorded while gradients were enabled
+  bool has_history_ = true;    // some call was recorded while gradients were enabled
+  bool gives_outputs_ = true;  // the results are the outputs of the program, in order
   // By result: it required gradients, and the segment called backward().
   std::vector<bool> ended_;
 };
@@ -93,6 +95,7 @@ class OpenTrace {
     ~Inactive();
 
    private:
+    AutocastOff no_autocast_;
     op::Mode::With no_mode_;
     autograd::Tracing::With no_tape_;
     graph::Tracer::Observed no_host_;

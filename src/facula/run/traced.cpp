@@ -283,32 +283,13 @@ void Traced::drop_gradients(std::span<const Tensor> inputs) const {
 
 void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const {
   for (auto& s : capture_.slots) {
-    bool is_set = s.after.defined() != s.before.defined() || (s.after.defined() && !s.after.is_same(s.before));
+    bool is_set =
+        s.after.defined() != s.before.defined() || (s.after.defined() && !s.after.is_same(s.before));
     bool changes = s.output >= 0 || is_set || !s.relied;
     if (!changes) continue;
     autograd::set_grad(leaf_of(s, inputs), s.output >= 0 ? results[size_t(s.output)] : s.after);
   }
 }
-
-namespace {
-
-class AutocastOff {
- public:
-  AutocastOff() : state_(autocast_state()) {
-    if (!state_.enabled) return;
-    auto off = state_;
-    off.enabled = false;
-    set_autocast(off);
-  }
-  ~AutocastOff() {
-    if (state_.enabled) set_autocast(state_);
-  }
-
- private:
-  AutocastState state_;
-};
-
-}  // namespace
 
 std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
   check_modes(inputs);
