@@ -1,4 +1,4 @@
-"""Training steps in a compiled function: one program, with the losses, parameters and states of eager mode."""
+"""Training steps in a compiled function: one program, with the losses, parameters and states of eager."""
 
 import random
 
