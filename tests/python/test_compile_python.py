@@ -424,3 +424,22 @@ def test_slices_and_sums_of_module_lists_are_captured():
         return x
 
     check(f, x)
+
+
+class Labelled(facula.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_functions_of_a_subclass_of_tensor_run_plainly():
+    def f(t):
+        return nn.functional.sigmoid(facula.exp(t)) + 1
+
+    t = x.as_subclass(Labelled)
+    run = facula.compile(f)
+    for _ in range(2):
+        got, want = run(t), f(t)
+        assert type(got) is type(want) and facula.equal(
+            got.as_subclass(facula.Tensor), want.as_subclass(facula.Tensor)
+        )

@@ -806,15 +806,29 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
   return call_ruled(in, f, c, rule_of(c.callable));
 }
 
-  // The native callable behind an operator of facula.ops; null if autocast changes its arguments before.
-  PyRef native_of_operator(PyObject * o) {
-    PyRef functions = checked(PyObject_GetAttrString(o, "_functions"));
-    if (functions.get() != Py_None) {
-      PyRef autocast = checked(PyObject_GetAttrString(functions.get(), "autocast"));
-      if (PyObject_IsTrue(autocast.get())) return {};
-    }
-    return checked(PyObject_GetAttrString(o, "_op"));
+// The native callable behind an operator of facula.ops; null if autocast changes its arguments before.
+PyRef native_of_operator(PyObject* o) {
+  PyRef functions = checked(PyObject_GetAttrString(o, "_functions"));
+  if (functions.get() != Py_None) {
+    PyRef autocast = checked(PyObject_GetAttrString(functions.get(), "autocast"));
+    if (PyObject_IsTrue(autocast.get())) return {};
   }
+  return checked(PyObject_GetAttrString(o, "_op"));
+}
+
+// A function of this package, or of C, on an instance of a subclass of Tensor: its __torch_function__ decides.
+bool takes_subclass(const Call& c) {
+  PyObject* o = c.callable;
+  bool ours = std::strstr(kind(o), "Overridable") != nullptr;
+  if (PyFunction_Check(o))
+    ours = is_our_module(PyFunction_GET_GLOBALS(o)) && rule_of(o).policy == Policy::recorded;
+  else if (PyCFunction_Check(o) && (!PyCFunction_GET_SELF(o) || PyModule_Check(PyCFunction_GET_SELF(o))))
+    ours = rule_of(o).policy != Policy::structural;
+  if (!ours) return false;
+  for (auto* a : c.args)
+    if (is_tensor(a) && !is_plain(Py_TYPE(a))) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -838,6 +852,8 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   while (unwrap(in, c, owner_ref) || unwrap_partial(in, c, owner_ref, names)) {}
   owner_ref.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
+  if (takes_subclass(c))
+    return in.breaks("a call of " + shown(o) + " on a subclass of Tensor, which decides what it does");
   if (PyFunction_Check(o)) return call_function(in, f, c);
   if (PyType_Check(o)) return call_type(in, f, c);
   if (PyCFunction_Check(o)) return call_c_function(in, f, c);

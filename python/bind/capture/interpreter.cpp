@@ -52,7 +52,6 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::load_attr:
     case Op::load_method:
     case Op::pop_jump:
-    case Op::jump_or_pop:
     case Op::get_iter:
     case Op::for_iter:
     case Op::unary: count = 1; break;
