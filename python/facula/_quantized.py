@@ -218,7 +218,7 @@ _HOMOGENEOUS = frozenset(
     max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d interpolate upsample upsample_nearest
     upsample_bilinear mean relu max min topk sort amax amin""".split()
 )
-# Those of them that are averages: computed and rounded in one kernel.
+# A subset of these: averages, which one kernel computes and rounds.
 _AVERAGES = frozenset(n for n in _HOMOGENEOUS if n == "mean" or "avg_pool" in n)
 # A subset of these, which is monotone and selects elements: computed on the integers.
 _SELECTS = frozenset(
