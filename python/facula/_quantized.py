@@ -218,6 +218,8 @@ _HOMOGENEOUS = frozenset(
     max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d interpolate upsample upsample_nearest
     upsample_bilinear mean relu max min topk sort amax amin""".split()
 )
+# A subset of these: averages, which one kernel computes and rounds.
+_AVERAGES = frozenset(n for n in _HOMOGENEOUS if n == "mean" or "avg_pool" in n)
 # A subset of these, which is monotone and selects elements: computed on the integers.
 _SELECTS = frozenset(
     "relu max_pool1d max_pool2d max_pool3d max_pool2d_with_indices adaptive_max_pool2d".split()
@@ -268,6 +270,12 @@ def _computed(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
     if base in _SELECTS and first.dtype in (quint8, qint8):
         return _selected(func, base, args, kwargs)
+    if base in _AVERAGES and args and args[0] is first and not _C.is_tracing():
+        key = _as_key((args[1:], sorted(kwargs.items())))
+        if key is not None:
+            q, p = first._integers, parameters
+            layout = (tuple(q.shape), q.stride(), q.dtype)
+            return wrap(_average_program(func, key, p.zero_point, p.dtype, layout)(q), p)
     if base in _HOMOGENEOUS:
         # A zero point that is no integer is added before the sum is rounded: halves go to even integers.
         steps = Parameters(parameters.dtype, 1.0, float(parameters.zero_point))
@@ -277,6 +285,36 @@ def _computed(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
         )
     result = func(*_mapped(real, args), **_mapped(real, kwargs))
     return _mapped(lambda t: requantized(t, parameters) if t.dtype.is_floating_point else t, result)
+
+
+def _as_key(value: Any) -> Any:
+    """Returns arguments as a hashable tree of (type, value); None if there are tensors among them."""
+    if isinstance(value, (list, tuple)):
+        items = tuple(map(_as_key, value))
+        kind = list if isinstance(value, list) else tuple
+        return None if any(i is None for i in items) else (kind, items)
+    is_plain = value is None or isinstance(value, (bool, int, float, str, _C.dtype))
+    return (type(value), value) if is_plain else None
+
+
+def _from_key(key: tuple) -> Any:
+    kind, value = key
+    return kind(map(_from_key, value)) if kind in (list, tuple) else value
+
+
+@functools.lru_cache(1024)
+def _average_program(func: Callable, key: tuple, zero_point: int, dtype: Any, layout: tuple) -> Callable:
+    """Returns the program of an average of integers with these arguments, for this layout."""
+    from .program import trace
+
+    args, kwargs = _from_key(key)
+    steps = Parameters(dtype, 1.0, float(zero_point))
+
+    def average(integers: Tensor) -> Tensor:
+        return steps.quantize(func(integers.to(_C.float32) - zero_point, *args, **dict(kwargs)))
+
+    sizes, strides, kind = layout
+    return trace(average, _f.empty_strided(sizes, strides, dtype=kind))
 
 
 def _selected(func: Callable, base: str, args: tuple, kwargs: dict) -> Any:

@@ -389,6 +389,19 @@ def test_sums_and_products_of_two_tensors_are_one_kernel_with_the_rounding_of_nu
             assert np.array_equal(q.int_repr().numpy(), np.clip(steps, low, high))
 
 
+def test_averages_round_halves_to_even_integers_in_one_kernel():
+    r = np.random.RandomState()
+    integers = r.randint(0, 256, (2, 3, 6, 8)).astype(np.uint8)
+    q = facula._make_per_tensor_quantized_tensor(facula.from_numpy(integers), 0.1, 7)
+    windows = integers.astype(np.float64).reshape(2, 3, 3, 2, 4, 2)
+    expected = np.rint(windows.mean((3, 5)))
+    pool = nn.functional.avg_pool2d
+    for pooled in (pool(q, 2), pool(q, (2, 2), stride=[2, 2]), pool(q.transpose(2, 3), 2).transpose(2, 3)):
+        assert np.array_equal(pooled.int_repr().numpy(), expected)
+        assert (pooled.q_scale(), pooled.q_zero_point()) == (0.1, 7)
+    assert q.mean([2, 3], keepdim=True).shape == (2, 3, 1, 1) and q.mean([2, 3]).shape == (2, 3)
+
+
 def test_dynamic_quantisation_replaces_layers_and_keeps_results_near():
     net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
     q, x = Q.quantize_dynamic(net, {nn.Linear}, dtype=facula.qint8), facula.randn(4, 16)

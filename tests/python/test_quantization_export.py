@@ -1,6 +1,7 @@
 """The export-based flow of quantisation: quantizers, observers in graphs, conversion and lowering."""
 
 import copy
+import ctypes
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from facula.ao.quantization import MinMaxObserver, disable_observer
+from facula.ao.quantization import MinMaxObserver, PlaceholderObserver, disable_observer
 from facula.ao.quantization.pt2e import allow_exported_model_train_eval, find_sequential_partitions
 from facula.ao.quantization.pt2e.lower import reference
 from facula.ao.quantization.pt2e.qat import fold_norms
@@ -27,9 +28,10 @@ from facula.ao.quantization.quantizer import (
     get_symmetric_quantization_config,
 )
 from facula.export import Dim, export, load, save
+from facula.program import trace
 
 import facula
-from facula import nn
+from facula import c, nn
 from facula.nn import functional as F
 
 TESTS = Path(__file__).parents[1]
@@ -163,6 +165,24 @@ def test_a_converted_program_runs_without_python(net, x, tmp_path):
     assert np.array_equal(np.load(tmp_path / "y.npy"), model(x).detach().numpy())
 
 
+def test_a_converted_program_is_printed_as_c_with_weights_of_bytes(net, x, tmp_path):
+    x = x[:1]
+    model = converted(net, x, xnnpack(is_per_channel=True))
+    c.compile(trace(model, x), tmp_path)
+    assert "extern const int8_t" in (tmp_path / "model.h").read_text()
+    options = "-O1 -shared -fPIC -ffp-contract=off -fno-strict-aliasing -Wall -Wextra -Wconversion -Werror"
+    files = [tmp_path / "model.c", tmp_path / "model_weights.c", "-o", tmp_path / "model.so", "-lm"]
+    subprocess.run(["cc", *options.split(), *files], check=True)
+    numbers = np.ctypeslib.ndpointer(np.float32)
+    run = ctypes.CDLL(str(tmp_path / "model.so")).model_run
+    run.argtypes = [numbers, numbers]
+    y = np.zeros((1, 5), np.float32)
+    assert run(x.numpy(), y) == 0
+    # A library that adds the bias in another order may round to the next step.
+    step = [n for n in model.graph.nodes if n.target == q_ops.quantize_per_tensor.default][-1].args[1]
+    assert np.abs(y - model(x).detach().numpy()).max() <= 1.01 * step
+
+
 def test_training_follows_train_and_eval_and_ends_near_the_float_model(net, x):
     prepared = prepare_qat_pt2e(export(net.train(), (x,)).module(), xnnpack(is_qat=True, is_per_channel=True))
     calls = targets(prepared.graph)
@@ -255,6 +275,50 @@ def test_embeddings_read_rows_of_bytes():
     tables = [n.args[0] for n in model.lowered_graph.nodes if n.target == aten.embedding.default]
     assert any(getattr(model, n.target).dtype == facula.uint8 for n in tables if n.op == "get_attr")
     assert (model(i) - net(i)).abs().max() < 0.05
+
+
+class Specified(Quantizer):
+    """Quantises linear layers by these specifications of input and weight."""
+
+    def __init__(self, activation, weight):
+        super().__init__()
+        self.activation, self.weight = activation, weight
+
+    def annotate(self, model):
+        for n in model.graph.nodes:
+            if n.target == aten.linear.default:
+                inputs = {n.args[0]: self.activation, n.args[1]: self.weight}
+                n.meta["quantization_annotation"] = QuantizationAnnotation(inputs, _annotated=True)
+        return model
+
+    def validate(self, model):
+        pass
+
+
+def spec(dtype, low, high, scheme=facula.per_tensor_affine, observer=MinMaxObserver, **options):
+    return QuantizationSpec(dtype, observer.with_args(eps=2**-20), low, high, scheme, **options)
+
+
+@pytest.mark.parametrize(
+    "activation, weight, is_lowered, error",
+    [
+        (spec(facula.uint8, 0, 255), spec(facula.int8, -127, 127, facula.per_tensor_symmetric), True, 0.03),
+        (spec(facula.int8, -100, 90), spec(facula.int8, -7, 7, facula.per_tensor_symmetric), True, 0.3),
+        (spec(facula.int16, -(2**15), 2**15 - 1), spec(facula.int8, -127, 127), False, 0.03),
+        (spec(facula.uint8, 0, 255), spec(facula.uint8, 0, 255), False, 0.03),
+        (None, spec(facula.int8, -127, 127, facula.per_tensor_symmetric), False, 0.03),
+        (None, QuantizationSpec(facula.float16, PlaceholderObserver), False, 0.003),
+    ],
+)
+@pytest.mark.parametrize("sizes", [(8,), (3, 8), (2, 3, 8)])
+def test_products_that_are_no_sums_of_bytes_stay_in_floating_point(
+    activation, weight, is_lowered, error, sizes
+):
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)), facula.randn(*sizes)
+    model = converted(net, x, Specified(activation, weight))
+    assert targets(model.lowered_graph).count(aten._int8_linear.default) == 2 * is_lowered
+    assert facula.allclose(model(x), reference(model)(x), atol=1e-5)
+    assert (model(x) - net(x)).abs().max() < error
 
 
 class Linear(Quantizer):

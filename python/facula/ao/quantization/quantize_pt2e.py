@@ -8,7 +8,7 @@ from ...fx import GraphModule
 from .pt2e.convert import convert_observers, fold_constants
 from .pt2e.lower import ConvertedGraphModule
 from .pt2e.prepare import prepare
-from .pt2e.qat import fold_norms, fold_trained_norms, scale_weights
+from .pt2e.qat import fold_norms, fold_trained_norms, scale_weights, scale_weights_back
 from .pt2e.recompose import drop_detached, recompose
 from .quantizer.quantizer import Quantizer
 
@@ -56,7 +56,9 @@ def prepare_qat_pt2e(model: GraphModule, quantizer: Quantizer) -> GraphModule:
     recompose(model)
     model = _annotated(model, quantizer)
     scale_weights(model)
-    return prepare(model, True, quantizer.prepare_obs_or_fq_callback)
+    prepared = prepare(model, True, quantizer.prepare_obs_or_fq_callback)
+    scale_weights_back(prepared)
+    return prepared
 
 
 def convert_pt2e(

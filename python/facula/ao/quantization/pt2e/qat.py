@@ -183,6 +183,24 @@ def _move_annotations(model: GraphModule, layer: Node, edges: dict[EdgeOrNode, E
         }
 
 
+def scale_weights_back(model: GraphModule) -> None:
+    """Divides the rounded weights of convolutions instead of their results, which are larger."""
+    for norm in [n for n in model.graph.nodes if n.op == "call_function" and n.target in NORMS]:
+        parts = _scaled_parts(model, norm)
+        if parts is None or is_observer(model, argument(parts[0], 2, "bias")):
+            continue
+        layer, scaled, bias = parts
+        rounded = layer.args[1]
+        with model.graph.inserting_before(layer):
+            weight = model.graph.call_function(_aten.div.Tensor, (rounded, scaled.args[1]))
+        weight.meta = {**scaled.meta}
+        layer.args = (layer.args[0], weight, bias, *layer.args[3:])
+        norm.args = (layer, *norm.args[1:])
+    erase_unread(model.graph)
+    model.graph.lint()
+    model.recompile()
+
+
 def fold_trained_norms(model: GraphModule) -> None:
     """Undoes ``scale_weights`` with the normalisation as a part of weight and bias."""
     for norm in [n for n in model.graph.nodes if n.op == "call_function" and n.target in NORMS]:
@@ -193,6 +211,9 @@ def fold_trained_norms(model: GraphModule) -> None:
         weight = scaled.args[0]
         values = _folded(model, layer, norm, _value(model, weight), _value(model, bias))
         name = str(weight.target).replace(".", "_")
+        rounded = _divided(layer.args[1])
+        if rounded is not None:
+            layer.args = (layer.args[0], rounded, *layer.args[2:])
         new_weight = _new_attribute(model, name + "_normalized", values[0], scaled, weight)
         scaled.replace_all_uses_with(new_weight)
         new_bias = _new_attribute(model, name + "_normalized_bias", values[1], layer, bias)
@@ -228,12 +249,19 @@ def _scaled_parts(model: GraphModule, norm: Node) -> tuple[Node, Node, Node | No
     if isinstance(y, Node) and y.target == _aten.add.Tensor:
         y, added = y.args[:2]
         bias = added.args[0]
-    if not isinstance(y, Node) or y.target != _aten.div.Tensor:
+    if isinstance(y, Node) and y.target == _aten.div.Tensor:
+        y = y.args[0]
+    elif isinstance(y, Node) and y.op == "call_function" and y.target in CONVOLUTIONS + TRANSPOSED:
+        bias = argument(y, 2, "bias")
+    if not isinstance(y, Node) or y.op != "call_function" or y.target not in CONVOLUTIONS + TRANSPOSED:
         return None
-    layer = y.args[0]
-    if layer.op != "call_function" or layer.target not in CONVOLUTIONS + TRANSPOSED:
-        return None
-    scaled = layer.args[1]
+    scaled = _divided(y.args[1]) or y.args[1]
     while is_observer(model, scaled):
         scaled = scaled.args[0]
-    return (layer, scaled, bias) if _MARK in scaled.meta else None
+    return (y, scaled, bias) if _MARK in scaled.meta and scaled.target == _aten.mul.Tensor else None
+
+
+def _divided(weight: Node) -> Node | None:
+    """Returns the rounded weight that a call divides by the factor that it was scaled with."""
+    is_division = weight.op == "call_function" and weight.target == _aten.div.Tensor
+    return weight.args[0] if is_division and _MARK in weight.meta else None

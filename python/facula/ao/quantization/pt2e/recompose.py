@@ -262,10 +262,11 @@ def recompose(model: GraphModule) -> None:
 def erase_unread(graph: Graph) -> None:
     """Erases calls that nobody reads and that write nothing."""
     for node in reversed(list(graph.nodes)):
-        writes = node.op == "call_function" and (_name(node).endswith("_") or node.is_impure(False))
-        if node.op in ("call_function", "get_attr") and not node.users and not writes:
-            if node.target not in (_aten.batch_norm.default,):
-                graph.erase_node(node)
+        name = str(node.target) if node.op == "call_method" else _name(node)
+        writes = name.endswith("_") or (node.op == "call_function" and node.is_impure(False))
+        is_value = node.op in ("call_function", "call_method", "get_attr")
+        if is_value and not node.users and not writes and node.target != _aten.batch_norm.default:
+            graph.erase_node(node)
 
 
 # ---- the modules that calls belong to

@@ -1,7 +1,7 @@
 """Layers with batch normalisation and rectifiers whose weights are rounded, for training.
 
 The weight is rounded as it will be after the normalisation is merged into it: multiplied by gamma and
-divided by the running deviation. The result is divided by the same factor before it is normalised.
+divided by the running deviation. The rounded weight is divided by the same factor, as the result would be.
 """
 
 from __future__ import annotations
@@ -116,10 +116,9 @@ class _ConvBnNd(_WithNorm):
     def forward(self, input: Any) -> Any:
         m: Any = self
         weight, factor = self._rounded()
-        shape = [1, -1] + [1] * (m.weight.dim() - 2)
-        y, inverse = m._conv_forward(input, weight, None), factor.reciprocal().reshape(shape)
-        y = y * inverse if m.bias is None else _C.functions.addcmul(m.bias.reshape(shape), y, inverse)
-        y = m.bn(y)
+        # The channels of the result are those of the weight, which is smaller than the result.
+        unscaled = weight / factor.reshape([-1] + [1] * (m.weight.dim() - 1))
+        y = m.bn(m._conv_forward(input, unscaled, m.bias))
         return F.relu(y) if self._relu else y
 
     @classmethod
