@@ -132,9 +132,16 @@ class Lowering {
         continue;
       }
       size_t bytes = out_.plan->forms[size_t(a.form)].bytes;
-      if (auto replaced = replaced_by(a, block, lifetimes, bytes)) {
+      auto replaced = replaced_by(a, block, lifetimes, bytes);
+      if (replaced && bytes == lifetimes[*replaced].bytes) {
         lifetimes[*replaced].last = a.last;
         block[a.value] = *replaced;
+        continue;
+      }
+      if (replaced) {  // a smaller result: the rest of the memory is free after the step
+        ties.push_back({lifetimes.size(), *replaced, a.step, true});
+        block[a.value] = lifetimes.size();
+        lifetimes.push_back({bytes, a.step + 1, std::max(a.last, a.step + 1)});
         continue;
       }
       if (auto part = grown_from(a, block, lifetimes)) ties.push_back({*part, lifetimes.size(), a.step});

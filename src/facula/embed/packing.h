@@ -8,12 +8,15 @@
 
 namespace facula::embed {
 
-// Value `inner` may be the last part of value `outer`, which is computed from it at step `at`.
+// Two values that share memory at step `at`, which computes one from the other.
 struct Tie {
   size_t inner, outer, at;
+  // False: `outer` is computed from `inner`, which may be the last part of it. True: `inner` replaces `outer`, whose
+  // live range ends there, and has to begin at the same offset.
+  bool replaces = false;
 };
 
-// Packs like run::pack, and lets the values of ties share memory where that is possible and needs less.
+// Packs the largest value first, each as low as possible, with the values of its ties.
 run::Packing pack(std::span<const run::Lifetime> values, std::span<const Tie> ties);
 
 }  // namespace facula::embed
