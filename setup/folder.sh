@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .NAME, a folder with the packages of setup/NAME.lock and nothing that they need besides, on the path of whoever wants
 # them: docs, for the site; types, pyright; zoo, published model libraries for the Python of .venv and of .peer alike; suites, what the test
-# suites of some of these import besides; programs, what other people's programs import; onnx, what tests of the export to ONNX run models with; tinydata, data sets for tiny-accuracy.
+# suites of some of these import besides; programs, what other people's programs import; onnx, what tests of the export to ONNX run models with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1
