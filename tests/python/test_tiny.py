@@ -222,15 +222,19 @@ def test_the_input_of_a_growing_convolution_is_the_end_of_its_result(tmp_path):
     np.testing.assert_allclose(board.infer(image, 2), net.logits(image)[0].numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_the_label_is_checked(network, tmp_path):
+def test_a_bad_label_or_rate_is_an_error_and_changes_nothing(network, tmp_path):
     net, image = network
     tiny.compile(net, [], tmp_path, update=sparse(net))
     board = Board(tmp_path)
-    before = board.array("model_head_weight", np.float32).copy()
-    assert board.train(image, 10, 0.1)[0] == 1
-    assert board.train(image, -1, 0.1)[0] == 1
+    variables = [
+        n for n in re.findall(r"^extern \w+ (model_\w+)\[", board.header, re.M) if n != "model_arena"
+    ]
+    before = {n: board.array(n, np.uint8).copy() for n in variables}
+    for label, rate in [(10, 0.1), (-1, 0.1), (-100, 0.1), (1 << 40, 0.1), (1, np.nan), (1, np.inf)]:
+        assert board.train(image, label, rate)[0] == 1
+        assert all((board.array(n, np.uint8) == before[n]).all() for n in variables)
     assert board.train(image, 9, 0.1)[0] == 0
-    assert before.shape == (240,)
+    assert any((board.array(n, np.uint8) != before[n]).any() for n in variables)
 
 
 def test_the_code_is_clean_under_sanitizers(network, tmp_path):
