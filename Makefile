@@ -207,10 +207,12 @@ tiny: package ## the same for microcontrollers, and training in 8 bits (2.4 GB o
 	@setup/tiny.sh
 	@setup/mobile.sh
 	@setup/peer.sh
-	@setup/folder.sh tinydata
 	$(TEST_RUN) $(RUN) tests/boards/tiny_training.py
 	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)
-	$(TEST_RUN) $(RUN) tests/boards/accuracy.py
+
+tiny-accuracy: package ## train 8-bit networks on three tasks, in float32, in int8 and with sparse updates
+	@setup/folder.sh tinydata
+	$(TEST_RUN) $(RUN) tests/boards/accuracy.py $(ARGS)
 
 ##@ Documentation and types
 # The reference is written from the catalog and the built registry; a broken link or docstring is an error.

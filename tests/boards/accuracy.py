@@ -1,7 +1,7 @@
 """Accuracy after training on the device, on three tasks of transfer: float32, int8 with and without scaling,
 and sparse updates within one memory.
 
-make tiny
+make tiny-accuracy
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def network_of(case: Case) -> tuple[tiny.Network, tiny.Update]:
 
 def ran(target: Target, folder: Path) -> tuple[str, dict[str, tuple[int, int]], dict[str, int]]:
     program = target.build(folder)
-    return *parts(target.run(program)), target.sizes(program)
+    return *parts(target.run(program, timeout=1200)), target.sizes(program)
 
 
 def within(value: int, limit: int | None) -> bool:

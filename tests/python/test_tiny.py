@@ -208,15 +208,33 @@ def test_no_gradient_of_a_complete_weight_is_stored_and_depthwise_layers_work_in
     assert calls and any(a == b for a, b in calls)
 
 
-def test_the_label_is_checked(network, tmp_path):
+def test_the_input_of_a_growing_convolution_is_the_end_of_its_result(tmp_path):
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 64, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+    )
+    model = nn.Sequential(model, nn.Flatten(), nn.Linear(64, 2))
+    x = F.randn(2, 3, 16, 16)
+    net = tiny.quantize(model, [x])
+    report = tiny.compile(net, [], tmp_path, update=Update())
+    assert report.code.arena < 64 * 256 + 1024  # the result alone is 64 * 256 bytes
+    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    board = Board(tmp_path)
+    np.testing.assert_allclose(board.infer(image, 2), net.logits(image)[0].numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_bad_label_or_rate_is_an_error_and_changes_nothing(network, tmp_path):
     net, image = network
     tiny.compile(net, [], tmp_path, update=sparse(net))
     board = Board(tmp_path)
-    before = board.array("model_head_weight", np.float32).copy()
-    assert board.train(image, 10, 0.1)[0] == 1
-    assert board.train(image, -1, 0.1)[0] == 1
+    variables = [
+        n for n in re.findall(r"^extern \w+ (model_\w+)\[", board.header, re.M) if n != "model_arena"
+    ]
+    before = {n: board.array(n, np.uint8).copy() for n in variables}
+    for label, rate in [(10, 0.1), (-1, 0.1), (-100, 0.1), (1 << 40, 0.1), (1, np.nan), (1, np.inf)]:
+        assert board.train(image, label, rate)[0] == 1
+        assert all((board.array(n, np.uint8) == before[n]).all() for n in variables)
     assert board.train(image, 9, 0.1)[0] == 0
-    assert before.shape == (240,)
+    assert any((board.array(n, np.uint8) != before[n]).any() for n in variables)
 
 
 def test_the_code_is_clean_under_sanitizers(network, tmp_path):

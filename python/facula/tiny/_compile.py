@@ -95,7 +95,8 @@ def compile(
 
     ``NAME_infer(logits)`` and ``NAME_train(label, rate, loss)`` read the image from the arena:
     ``NAME_infer_image`` and ``NAME_train_image``, int8, NHWC, quantised with the scale and zero point of
-    ``Report.network.in_scale``. Both share their parameters. The learning rate is an argument.
+    ``Report.network.in_scale``. Both share their parameters. The learning rate is an argument. A label that
+    is no class, or a rate that is not finite, gives status 1 and changes no parameter.
 
     Args:
         model: a trained model, or a network of :func:`facula.tiny.quantize`.
@@ -147,8 +148,13 @@ def write(
     image = _C.functions.zeros(network.input_shape, dtype=_C.int8)
     label, rate = _C.functions.zeros((1,), dtype=_C.int64), _C.functions.zeros(())
 
+    classes = network.classifier.bias.numel()
+    where = _C.functions.where
+
     def train(image: Tensor, label: Tensor, rate: Tensor) -> Tensor:
-        return network.step(image, label, rate, update)
+        # A label that is no class, or a rate that is not finite, gives an error and changes no parameter.
+        valid = ((label >= 0) & (label < classes) & (rate.abs() < 1e30)).all()
+        return network.step(image, where(valid, label, classes), where(valid, rate, 0.0), update)
 
     programs = {"train": trace(train, image, label, rate), "infer": trace(network.logits, image)}
     return c.compile(

@@ -111,6 +111,11 @@ bool conv_in_place(const Node& n) {
   Window w = forward_window(n);
   return w.groups != 1 && w.images == 1;
 }
+// Two outputs are written after their inputs are read, and the outputs of one pixel are not fewer than its inputs.
+bool conv_grows(const Node& n) {
+  Window w = forward_window(n);
+  return w.pointwise() && w.outputs >= w.channels;
+}
 std::string conv_statements(const Node& n, std::span<const std::string> p, const std::string& scratch) {
   Window w = forward_window(n);
   auto c = call_of(n);
@@ -176,9 +181,12 @@ std::string backward_statements(const Node& n, std::span<const std::string> p, c
                                   buffer);
 }
 
+bool never(const Node&) { return false; }
+
 constexpr CFunction kFunctions[] = {
-    {"int8_conv2d", accepts_conv, conv_scratch, conv_in_place, -1, conv_statements},
-    {"conv2d_backward_input", accepts_backward, backward_scratch, backward_in_place, 1, backward_statements},
+    {"int8_conv2d", accepts_conv, conv_scratch, conv_in_place, conv_grows, -1, conv_statements},
+    {"conv2d_backward_input", accepts_backward, backward_scratch, backward_in_place, never, 1,
+     backward_statements},
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ struct CFunction {
   int64_t (*scratch)(const graph::Node& n);
   // Whether the result may replace operand 0 in memory.
   bool (*in_place)(const graph::Node& n);
+  // Whether operand 0 may be the last part of the result's memory.
+  bool (*grows)(const graph::Node& n);
   // The position of an operand that the function reads before its conversion from int8; -1: none.
   int unconverted;
   // Statements. `pointers`: the C expressions of the operands, then those of the results; `scratch`: that of the scratch memory.

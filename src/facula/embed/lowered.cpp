@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include "facula/embed/order.h"
+#include "facula/embed/packing.h"
 #include "facula/embed/references.h"
 #include "facula/graph/passes.h"
 #include "facula/op/geometry.h"
@@ -114,6 +116,7 @@ class Lowering {
   void place_allocations() {
     std::vector<run::Lifetime> lifetimes;
     std::map<int, size_t> block;  // by value: the index of its lifetime
+    std::vector<Tie> ties;
     for (int i : options_.in_arena) {
       auto* v = g().inputs[size_t(i)];
       block[v->id] = lifetimes.size();
@@ -129,18 +132,26 @@ class Lowering {
         continue;
       }
       size_t bytes = out_.plan->forms[size_t(a.form)].bytes;
-      if (auto replaced = replaced_by(a, block, lifetimes, bytes)) {
+      auto replaced = replaced_by(a, block, lifetimes, bytes);
+      if (replaced && bytes == lifetimes[*replaced].bytes) {
         lifetimes[*replaced].last = a.last;
         block[a.value] = *replaced;
         continue;
       }
+      if (replaced) {  // a smaller result: the rest of the memory is free after the step
+        ties.push_back({lifetimes.size(), *replaced, a.step, true});
+        block[a.value] = lifetimes.size();
+        lifetimes.push_back({bytes, a.step + 1, std::max(a.last, a.step + 1)});
+        continue;
+      }
+      if (auto part = grown_from(a, block, lifetimes)) ties.push_back({*part, lifetimes.size(), a.step});
       block[a.value] = lifetimes.size();
       lifetimes.push_back({bytes, a.step, a.last});
     }
     size_t values = lifetimes.size();
     for (size_t k = 0; k < outline().execs.size(); ++k)
       for (size_t bytes : temporaries_of(k)) lifetimes.push_back({bytes, k, k});
-    auto packing = run::pack(lifetimes);
+    auto packing = pack(lifetimes, ties);
     out_.arena = int64_t(packing.bytes);
     for (auto [v, k] : block) place(v) = {Root::arena, 0, packing.offsets[k]};
     list_blocks(lifetimes, packing, block, values);
@@ -197,15 +208,31 @@ class Lowering {
   std::optional<size_t> replaced_by(const Outline::Allocation& a, const std::map<int, size_t>& block,
                                     const std::vector<run::Lifetime>& lifetimes, size_t bytes) const {
     auto* f = out_.functions[a.step];
-    auto& exec = outline().execs[a.step];
-    if (!f || !f->in_place(*exec.node)) return {};
-    int base = base_of(g().values()[size_t(exec.inputs[0])].get())->id;
-    for (auto [successor, former] : outline().successions)
+    if (!f || !f->in_place(*outline().execs[a.step].node)) return {};
+    auto k = block_of_operand(a.step, block);
+    if (!k) return {};
+    auto& life = lifetimes[*k];
+    return life.last == a.step && bytes <= life.bytes ? k : std::nullopt;
+  }
+  // The block of the operand that may be the last part of the result's memory.
+  std::optional<size_t> grown_from(const Outline::Allocation& a, const std::map<int, size_t>& block,
+                                   const std::vector<run::Lifetime>& lifetimes) const {
+    auto* f = out_.functions[a.step];
+    if (!f || !f->grows(*outline().execs[a.step].node)) return {};
+    auto k = block_of_operand(a.step, block);
+    if (!k || lifetimes[*k].last != a.step) return {};
+    auto& operand =
+        *g().values()[size_t(outline().execs[a.step].inputs[0])];  // it has to be all of its block
+    bool is_all = int64_t(lifetimes[*k].bytes) == elements(operand) * itemsize(operand.tensor.dtype());
+    return is_all ? k : std::nullopt;
+  }
+  // The block in which operand 0 of a step is.
+  std::optional<size_t> block_of_operand(size_t step, const std::map<int, size_t>& block) const {
+    int base = base_of(g().values()[size_t(outline().execs[step].inputs[0])].get())->id;
+    for (auto [successor, former] : std::views::reverse(outline().successions))
       if (successor == base) base = former;
     auto it = block.find(base);
-    if (it == block.end()) return {};
-    auto& life = lifetimes[it->second];
-    return life.last == a.step && bytes <= life.bytes ? std::optional(it->second) : std::nullopt;
+    return it == block.end() ? std::nullopt : std::optional(it->second);
   }
   // By value: the value that reuses its memory, or -1.
   std::vector<int> heirs() const {
