@@ -149,10 +149,13 @@ class RefusedOperator:
         raise NotImplementedError(f"ops.{self._name}: Facula has no operator of this name")
 
     def __getattr__(self, overload: str) -> RefusedOperator:
-        if overload.startswith("_"):
-            raise AttributeError(f"operator '{self._name}' has no attribute '{overload}'")
+        if overload.startswith("_"):  # also before __init__, when a copy is made
+            raise AttributeError(f"operator '{self.__dict__.get('_name')}' has no attribute '{overload}'")
         by_overload = self.__dict__[overload] = RefusedOperator(f"{self._name}.{overload}")
         return by_overload
+
+    def __deepcopy__(self, memo: Any) -> RefusedOperator:
+        return self
 
     def name(self) -> str:
         return self._name.replace(".", "::", 1)

@@ -2,6 +2,7 @@
 for packages but are not supported.
 """
 
+import copy
 import importlib
 import importlib.util
 import subprocess
@@ -142,6 +143,14 @@ for reason, modules in _unsupported._NAMES.items():
                 raise AssertionError(f"{module}.{name} does not raise")
 """
     behind_alias(code)
+
+
+def test_operators_that_are_not_supported_stay_keys_in_copies_of_a_table():
+    refused = _unsupported.RefusedOperator("aten._convolution")
+    table = {refused: 1, refused.default: 2}
+    assert copy.deepcopy(table) == table
+    with pytest.raises(AttributeError, match="operator 'aten._convolution' has no attribute '_schema'"):
+        refused._schema
 
 
 def test_operators_that_do_not_exist_are_keys_and_raise_when_they_are_called():

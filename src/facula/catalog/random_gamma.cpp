@@ -198,9 +198,11 @@ FACULA_FAMILY(random_gamma) {
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "_standard_gamma");
         Tensor drawn_values =
-            drawn({detach(self)}, 8, g, [](const Tensor& state, const std::vector<Tensor>& of) {
-              return _log_gamma_proposal(state, of[0]);
-            });
+            torch_random::is_used(self.sizes())
+                ? torch_random::log_gamma(detach(self), g ? *g : nullptr)
+                : drawn({detach(self)}, 8, g, [](const Tensor& state, const std::vector<Tensor>& of) {
+                    return _log_gamma_proposal(state, of[0]);
+                  });
         return _reparametrised_log_gamma(self, to_dtype(drawn_values, self.dtype()));
       })
       .samples({"self[3, 4](0.1, 5)"});

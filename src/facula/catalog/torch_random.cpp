@@ -166,6 +166,27 @@ Tensor filled(SymSpan size, DType t, Generator* g, F&& fill) {
   return t == computed ? y : to_dtype(y, t);
 }
 
+// The logarithm of a number of the gamma distribution, by the method of Marsaglia and Tsang, 2000.
+double single_log_gamma(Mersenne& words, double concentration) {
+  if (!(concentration > 0)) return concentration == 0 ? -INFINITY : NAN;
+  double log_scale = 0;
+  if (concentration < 1) {
+    log_scale = std::log(1 - unit<double>(words)) / concentration;
+    concentration += 1;
+  }
+  double d = concentration - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    double x, y;
+    do {
+      x = single_normal(words);
+      y = 1 + c * x;
+    } while (y <= 0);
+    double v = y * y * y, u = 1 - unit<double>(words), square = x * x;
+    if (u < 1 - 0.0331 * square * square || std::log(u) < 0.5 * square + d * (1 - v + std::log(v)))
+      return log_scale + std::log(d * v);
+  }
+}
+
 }  // namespace
 
 void use(bool on) { in_use = on; }
@@ -202,6 +223,16 @@ Tensor permutation(int64_t n, Generator* g) {
   std::iota(to, to + n, int64_t(0));
   Words words(g);
   for (int64_t k = 0; k + 1 < n; ++k) std::swap(to[k], to[k + int64_t(words->next() % uint64_t(n - k))]);
+  return y;
+}
+
+Tensor log_gamma(const Tensor& concentration, Generator* g) {
+  Tensor of = contiguous(to_dtype(concentration, DType::Float64));
+  Tensor y = Tensor::empty(of.sizes(), DType::Float64);
+  auto* from = static_cast<const double*>(of.data_ptr());
+  auto* to = static_cast<double*>(y.data_ptr());
+  Words words(g);
+  for (int64_t k = 0, n = y.numel().concrete(); k < n; ++k) to[k] = single_log_gamma(*words, from[k]);
   return y;
 }
 

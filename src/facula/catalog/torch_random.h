@@ -21,6 +21,8 @@ Tensor normal(SymSpan size, DType t, double mean, double std,
 // Integers of 64 bits in [low, low + range), where a range of 0 stands for 2^64. `wide`: each takes two words.
 Tensor integers(SymSpan size, int64_t low, uint64_t range, bool wide, Generator* g);
 Tensor permutation(int64_t n, Generator* g);
+// Logarithms, in float64, of numbers of the gamma distribution with these concentrations and rate 1.
+Tensor log_gamma(const Tensor& concentration, Generator* g);
 
 // A bounded range from which each integer takes two words.
 inline bool is_wide(uint64_t range) { return range == 0 || range >= uint64_t(1) << 28; }
