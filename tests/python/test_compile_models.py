@@ -247,6 +247,8 @@ def test_programs_of_the_benchmark_match_eager_without_a_break(name, monkeypatch
     result = compare(name)
     assert result["outputs"] <= 1e-5 and result["gradients"] <= 1e-4, result
     assert not result["breaks"] and (result["captures"], result["plain"]) == (1, 0), result
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_training_steps_are_one_program(name):
     def trained(wrap):

@@ -404,12 +404,6 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     else if (o == Outcome::next) in.frame().role = Role::call;
     return o;
   }
-  if (name == "id" && n == 1) {
-    if (!in.recorder->is_outside(c.args[0]))
-      return in.breaks("the id of an object that the function has made");
-    in.recorder->identity(c.args[0]);
-    return finish(in, f, c, run_unpinned(c));
-  }
   if (name == "isinstance" || name == "issubclass" || name == "callable") {
     for (auto* a : c.args)
       if (PyTuple_Check(a)) in.recorder->contents(a);

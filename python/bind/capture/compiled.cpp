@@ -540,17 +540,15 @@ PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledO
                          {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weakrefs), READONLY,
                           nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
-PyGetSetDef getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-                        {"enabled", get_enabled, set_enabled, "False: calls run the function itself.",
-                         nullptr},
-                        {"backend", get_backend, set_backend,
-                         "backend(program, names, inputs) -> function of the inputs that runs the program.",
-                         nullptr},
-                        {"dynamic", get_dynamic, set_dynamic,
-                         "Whether sizes may change: True, False, or None for those that have changed.",
-                         nullptr},
-                        {"function", get_function, nullptr, "The function that is captured.", nullptr},
-                        {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {"enabled", get_enabled, set_enabled, "False: calls run the function itself.", nullptr},
+    {"backend", get_backend, set_backend,
+     "backend(program, names, inputs) -> function of the inputs that runs the program.", nullptr},
+    {"dynamic", get_dynamic, set_dynamic,
+     "Whether sizes may change: True, False, or None for those that have changed.", nullptr},
+    {"function", get_function, nullptr, "The function that is captured.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(compiled_new)},
                        {Py_tp_dealloc, reinterpret_cast<void*>(compiled_dealloc)},
                        {Py_tp_traverse, reinterpret_cast<void*>(compiled_traverse)},

@@ -337,9 +337,9 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     std::vector<Tensor> tensors;
     try {
       tensors = s.program->run(inputs);
-    } catch (const PythonError&) { throw; } catch (const Error& e) { throw ProgramFailed{e.what()}; } catch (...) {
-      throw ProgramFailed{"an error"};
-    }
+    } catch (const PythonError&) { throw; } catch (const Error& e) {
+      throw ProgramFailed{e.what()};
+    } catch (...) { throw ProgramFailed{"an error"}; }
     auto& instructions = s.values.instructions;
     bool is_only_result =
         s.returns && s.writes.empty() && instructions.size() == 1 && instructions[0].kind == Kind::result;

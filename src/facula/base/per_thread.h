@@ -1,4 +1,4 @@
-// Objects of which each thread has one. The memory for thread-local variables of shared libraries is scarce (some 1,600 bytes
+// One object per thread. The memory for thread-local variables of shared libraries is scarce (some 1,600 bytes
 // for all libraries that a process loads later), so that a thread holds its objects by one pointer to a table.
 #pragma once
 #include <cstddef>
@@ -13,7 +13,8 @@ struct ThreadObject {
   void (*destroy)(void*) = nullptr;
 };
 // By number; null before the thread has an object.
-extern __attribute__((tls_model("initial-exec"))) constinit thread_local std::vector<ThreadObject>* thread_objects;
+extern __attribute__((
+    tls_model("initial-exec"))) constinit thread_local std::vector<ThreadObject>* thread_objects;
 
 size_t next_thread_object();  // a number for a type
 void add_thread_object(size_t number, ThreadObject object);

@@ -139,7 +139,7 @@ FACULA_FAMILY(random) {
       .loop([](const LoopCall& c, Index) {
         DType own = *c.maybe_dtype("dtype"), t = compute_type(own);
         Expr u = uniform(c, t, 0, words_for(t));
-        return own == t ? u : min(u, below(1, own));  // which would be rounded to 1
+        return own == t ? u : min(u, next_lower(1, own));  // which would be rounded to 1
       })
       .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64"});
   define("_normal(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
@@ -202,7 +202,7 @@ FACULA_FAMILY(random) {
         }
         if (torch_random::is_used(size)) {
           Tensor u = torch_random::uniform(size, t, 0, 1, g ? *g : nullptr);
-          return itemsize(t) == 2 ? clamp_max(u, Scalar(below(1, t)))
+          return itemsize(t) == 2 ? clamp_max(u, Scalar(next_lower(1, t)))
                                   : u;  // which may have been rounded to 1
         }
         return _uniform(numbers(product(size) * SymInt(words_for(t)), g), size, t);

@@ -101,7 +101,7 @@ FACULA_FAMILY(random_fill) {
               << "a range from " << from << " to " << to << " is out of bounds for " << t;
         runtime_check(from <= to, "uniform_")
             << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
-        double most = std::max(from, below(to, is_complex(t) ? real_of(t) : t));
+        double most = std::max(from, next_lower(to, is_complex(t) ? real_of(t) : t));
         return filled(self, [&](SymSpan sizes) {
           DType computed = compute_type(t);
           Tensor y = torch_random::is_used(sizes) && !is_complex(t)

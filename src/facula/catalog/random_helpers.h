@@ -38,7 +38,7 @@ inline Expr uniform(const LoopCall& c, DType t, int64_t word, int64_t words) {
   return cast(shr(random_word(c, word, words), Scalar(int64_t(8))), t) * (1.0 / 16777216.0);
 }
 // The largest number of a floating dtype that is less than x.
-inline double below(double x, DType t) {
+inline double next_lower(double x, DType t) {
   int digits = t == DType::Float64 ? 53 : t == DType::Float32 ? 24 : t == DType::Float16 ? 11 : 8, exponent;
   if (t == DType::Float64) return std::nextafter(x, -std::numeric_limits<double>::infinity());
   bool power = std::frexp(x, &exponent) == 0.5;  // numbers below a power of two are closer

@@ -14,11 +14,11 @@
 
 #include "facula/base/bounded.h"
 #include "facula/base/caches.h"
-#include "facula/base/per_thread.h"
 #include "facula/base/dtype.h"
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/base/parallel.h"
+#include "facula/base/per_thread.h"
 #include "facula/base/small_vector.h"
 #include "facula/codegen/prediction.h"
 
