@@ -5,6 +5,7 @@
 #include "facula/op/factory.h"
 #include "facula/op/registry.h"
 #include "facula/run/interpose.h"
+#include "facula/run/open_trace.h"
 #include "facula/tensor/sparse.h"
 #include "override.h"
 #include "parse.h"
@@ -497,6 +498,11 @@ PyObject* detach(PyObject* self, PyObject*) {
     if (is_in_use(Interceptor::interposed)) [[unlikely]] {
       op::Value args[] = {t};
       if (run::find_interposer(args, {})) return wrap(op::call(op::get("detach"), args)[0]);
+    }
+    if (run::OpenTrace::current() &&
+        !t.is_traced()) {  // a view of a tensor from outside, which is a call of the trace
+      op::Value args[] = {t};
+      return wrap(op::call(op::get("detach"), args)[0]);
     }
     r = autograd::detach(t);
     return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self))

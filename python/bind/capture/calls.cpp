@@ -279,6 +279,12 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     in.recorder->constant(of);
     return finish(in, f, c, Py_NewRef(of));
   }
+  if (type == &PyBool_Type && c.args.size() == 1 && !keywords(c)) {
+    pin_all(in, c);
+    int t = in.truth(c.args[0]);
+    if (t < 0) return t == -1 ? Outcome::raised : Outcome::breaks;
+    return finish(in, f, c, Py_NewRef(t ? Py_True : Py_False));
+  }
   Rule rule = rule_of(c.callable);
   switch (rule.policy) {
     case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
@@ -295,7 +301,8 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
       if (plain && rule.detail == Py_None) plain = all_data(c, false);
       if (plain) {
         for (auto* a : c.args) in.recorder->contents(a);
-        return finish(in, f, c, run_native(in, c));
+        bool looks_at_values = type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type;
+        return finish(in, f, c, looks_at_values ? run_native(in, c) : run_unpinned(c));
       }
       [[fallthrough]];
     }

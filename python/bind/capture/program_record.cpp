@@ -59,6 +59,9 @@ void give_sources(run::OpenTrace& trace, Recorder& r, RecordedProgram& program) 
     SourceId id = o ? r.source_of(o) : kNoSource;
     trace.input(t, run::SourceId(id));
     if (id == kNoSource) {
+      // An alias of a tensor from outside that no recorded call has made would keep the contents of this call.
+      runtime_check(!r.shares_memory(t), "compile")
+          << "the function aliases a tensor in a way that is not recorded";
       id = -1 - SourceId(program.fresh.size());
       program.fresh.push_back(t);
       program.fresh_before.push_back(autograd::invoke("clone", {t.detached()}));

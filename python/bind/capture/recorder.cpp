@@ -589,6 +589,15 @@ void Recorder::distinguish_written() {
   }
 }
 
+bool Recorder::shares_memory(const Tensor& t) const {
+  auto shares = [&](const Tensor& other) {
+    return other.impl()->storage && other.impl()->storage == t.impl()->storage;
+  };
+  for (auto& [o, id] : outside_)
+    if (is_tensor(o) && !impl_of(o)->traced && shares(tensor_of(o))) return true;
+  return std::any_of(replaced.begin(), replaced.end(), [&](auto& r) { return shares(Tensor(r.second)); });
+}
+
 void Recorder::result(PyObject* o) {
   if (is_tensor(o)) {
     if (impl_of(o)->traced) handles.push_back(PyRef::share(o));

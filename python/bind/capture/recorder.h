@@ -99,7 +99,8 @@ class Recorder {
   // Before `value` is appended to the outside list `o`, which depends on no contents.
   void append(PyObject* o, PyObject* value);
   void write(Write::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool by_key = false);
-  void distinguish_written();  // at the end: written objects are different from all others
+  bool shares_memory(const Tensor& t) const;  // with a tensor from outside
+  void distinguish_written();                 // at the end: written objects are different from all others
 
   // A result of an operator: registers its handles.
   void result(PyObject* o);

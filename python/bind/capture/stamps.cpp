@@ -41,8 +41,8 @@ void Stamps::stamp_dict(PyObject* dict) {
 void Stamps::stamp_dict_of(PyObject* o) {
   if (std::find(stamped_.begin(), stamped_.end(), o) != stamped_.end()) return;
   stamped_.push_back(o);
-  PyObject* dict = *instance_dict_of(o);
-  steps_.push_back({Step::Kind::dict_of, o, 0, nullptr, dict, version_of(dict)});
+  PyObject** slot = instance_dict_of(o);
+  steps_.push_back({Step::Kind::dict_of, o, 0, nullptr, *slot, version_of(*slot), nullptr, slot});
 }
 
 void Stamps::stamp_type(PyObject* o) {
@@ -228,7 +228,7 @@ bool Stamps::hold(std::span<PyObject* const> roots, std::vector<PyRef>& values) 
         if (Py_TYPE(s.object) != s.type) return false;
         break;
       case Step::Kind::dict_of:
-        if (*instance_dict_of(s.object) != s.dict) return false;
+        if (*s.slot != s.dict) return false;
         [[fallthrough]];
       case Step::Kind::dict:
         if (version_of(s.dict) != s.version) return false;

@@ -27,9 +27,10 @@ class Stamps {
     PyObject* object;  // borrowed, like all others here; of a cell or a global: the value
     size_t index = 0;  // of a root
     PyTypeObject* type = nullptr;
-    PyObject* dict = nullptr;  // or the cell
-    uint64_t version = 0;      // of the dict
-    PyObject* key = nullptr;   // of a global
+    PyObject* dict = nullptr;   // or the cell
+    uint64_t version = 0;       // of the dict
+    PyObject* key = nullptr;    // of a global
+    PyObject** slot = nullptr;  // of an instance: where its dict is
   };
   struct Class {
     PyTypeObject* type;

@@ -55,7 +55,7 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    detach new module_load requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook
+    new module_load requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook
     set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
