@@ -159,7 +159,9 @@ bool is_ours(PyObject* trace) {
   if (!trace || !PyTraceBack_Check(trace)) return !trace;  // its signature refused the arguments
   auto* last = reinterpret_cast<PyTracebackObject*>(trace);
   while (last->tb_next) last = last->tb_next;
-  return is_our_module(PyRef(PyFrame_GetGlobals(last->tb_frame)).get());
+  // Programs that call us torch expect the texts of PyTorch.
+  return std::string_view(package_name()) == "facula" &&
+         is_our_module(PyRef(PyFrame_GetGlobals(last->tb_frame)).get());
 }
 
 bool has_word(std::string_view text, std::string_view word) {

@@ -128,6 +128,9 @@ def _kinds() -> dict[str, str]:
     return {o["name"] + ("." + o["overload"] if o["overload"] else ""): o["kind"] for o in _C.operators()}
 
 
+Tag.__module__ = __package__
+
+
 def tags_of(full_name: str) -> list[Tag]:
     """Returns the tags of an operator, by its full name."""
     kind = _kinds().get(full_name)

@@ -126,7 +126,8 @@ def compile(
         values of inputs that the program writes. Programs that call ``backward()`` run by our own backend.
     mode: "default", "reduce-overhead", "max-autotune", which are the same here.
     dynamic: None makes symbols of the sizes of argument tensors that have changed between calls, so that one
-        program serves all sizes; True makes symbols of all of them, and False of none.
+        program serves all sizes; True makes symbols of all of them, and False of none. Graphs for back ends
+        that are functions have fixed sizes, and another size is captured again.
 
     >>> @facula.compile
     ... def f(x):
@@ -162,7 +163,7 @@ def compile(
         captured = _captured(model, fullgraph, disable or backend in ("eager", "aot_eager"))
     run = captured.__dict__.get("_run", captured) if isinstance(captured, Module) else captured
     if isinstance(run, _C.Compiled):
-        run.dynamic = dynamic
+        run.dynamic = False if callable(backend) else dynamic
     return captured
 
 

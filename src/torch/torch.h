@@ -3,7 +3,10 @@
 #include "facula/catalog/torch_random.h"
 #include "torch/all.h"
 
+extern "C" int Py_IsInitialized(void) __attribute__((weak));
+
 namespace torch::detail {
-// Programs expect the numbers that a seed gives in PyTorch.
-[[maybe_unused]] static const bool draws_torch_numbers = (facula::catalog::torch_random::use(true), true);
+// Programs expect the numbers that a seed gives in PyTorch. In a process of Python, its program decides.
+[[maybe_unused]] static const bool draws_torch_numbers =
+    (Py_IsInitialized && Py_IsInitialized()) || (facula::catalog::torch_random::use(true), true);
 }  // namespace torch::detail

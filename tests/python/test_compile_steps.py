@@ -107,6 +107,7 @@ OPTIMIZERS = {
     "Adadelta": lambda ps: facula.optim.Adadelta(ps),
     "Adamax": lambda ps: facula.optim.Adamax(ps, lr=0.01),
     "ASGD": lambda ps: facula.optim.ASGD(ps, lr=0.01),
+    "RAdam": lambda ps: facula.optim.RAdam(ps, lr=0.01),
     "NAdam": lambda ps: facula.optim.NAdam(ps, lr=0.01),
     "RMSprop": lambda ps: facula.optim.RMSprop(ps, lr=0.005, momentum=0.5),
     "Rprop": lambda ps: facula.optim.Rprop(ps, lr=0.001),
@@ -116,10 +117,6 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_training_step_is_one_program(name):
     compare(OPTIMIZERS[name])
-
-
-def test_an_optimizer_that_branches_on_its_count_steps_outside_of_the_program():
-    compare(lambda ps: facula.optim.RAdam(ps, lr=0.01), breaks=1, captures=2)
 
 
 def test_learning_rates_are_operands():
@@ -465,7 +462,7 @@ def test_dynamic_decides_whether_sizes_are_symbols():
     for dynamic, captures in ((True, 1), (False, 4), (None, 2)):
         compiled = facula.compile(lambda x: x.sum(0) * 2, dynamic=dynamic)
         for y in x:
-            assert facula.allclose(compiled(y), y.sum(0) * 2)
+            assert facula.allclose(compiled(y), y.sum(0) * 2, atol=1e-5)
         assert compiled.report()["captures"] == captures
 
 
@@ -475,7 +472,7 @@ def test_marks_decide_which_sizes_are_symbols():
         for n in sizes:
             y = facula.randn(n, 10)
             mark(y)
-            assert facula.allclose(compiled(y), y.sum(0) * 2)
+            assert facula.allclose(compiled(y), y.sum(0) * 2, atol=1e-5)
         return compiled.report()["captures"]
 
     assert calls(lambda y: facula._dynamo.mark_dynamic(y, 0), (3, 4, 5, 6)) == 1

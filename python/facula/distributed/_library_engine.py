@@ -7,6 +7,7 @@ those of the group.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import queue
 import threading
@@ -19,7 +20,12 @@ __all__ = ["LibraryEngine", "ThreadWork", "opened"]
 
 def opened(variable: str, names: Sequence[str]) -> ctypes.CDLL | None:
     """Opens the shared library that the environment variable names, or the first of ``names`` that exists."""
-    for name in [os.environ[variable]] if os.environ.get(variable) else names:
+    return _first_of((os.environ[variable],) if os.environ.get(variable) else tuple(names))
+
+
+@functools.cache
+def _first_of(names: tuple[str, ...]) -> ctypes.CDLL | None:
+    for name in names:
         try:
             return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
         except OSError:

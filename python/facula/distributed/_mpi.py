@@ -43,7 +43,6 @@ class _Status(ctypes.Structure):
     ]
 
 
-@functools.cache
 def _opened() -> ctypes.CDLL | None:
     lib = opened("FACULA_MPI_LIBRARY", ["libmpi.so.40", "libmpi.so"])
     return lib if lib is not None and hasattr(lib, "ompi_mpi_comm_world") else None

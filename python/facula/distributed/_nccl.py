@@ -7,7 +7,6 @@ symbol ``facula_nccl_host_memory`` takes those of the CPU: a double of NCCL for 
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
 
 from .. import _C
@@ -33,7 +32,6 @@ class _UniqueId(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_char * 128)]
 
 
-@functools.cache
 def _library() -> ctypes.CDLL | None:
     return opened("FACULA_NCCL_LIBRARY", ["libnccl.so.2"])
 

@@ -468,8 +468,8 @@ class HistogramObserver(UniformQuantizationObserverBase):
             at = getattr(self, "observed", "")
             raise RuntimeError(
                 f"HistogramObserver{f' of {at}' if at else ''}: the values contain NaN\n"
-                "  hint: look for the cause with facula.autograd.detect_anomaly(), or leave the module in "
-                "floating point"
+                f"  hint: look for the cause with {_C.package_name()}.autograd.detect_anomaly(), or leave "
+                "the module in floating point"
             )
         if x.numel() and (float(low) == -float("inf") or float(high) == float("inf")):
             warnings.warn("torch.inf detected in input tensor, ignoring input", stacklevel=2)
