@@ -241,7 +241,7 @@ def test_autograd_grad_with_and_without_a_graph():
         return step
 
     data = batches(random.randrange(10**6), 8)
-    compare(lambda ps: facula.optim.SGD(ps, lr=0.01), make_step, data=data, breaks=1, captures=2)
+    compare(lambda ps: facula.optim.SGD(ps, lr=0.01), make_step, data=data)
 
 
 def test_steps_under_autocast():
@@ -493,6 +493,22 @@ def test_breaks_between_sizes(capsys):
         x = facula.randn(n, 2)
         assert facula.equal(compiled(x), x * 2 + n)
         assert capsys.readouterr().out == f"{n}\n"
+
+
+@pytest.mark.parametrize(
+    "show", ["'%d of %s' % (n, [1])", "'%(n)d' % {'n': n}", "f'{n}'", "str([n])", "'{}'.format((n,))"]
+)
+def test_texts_show_the_number_of_each_call(show):
+    compiled = facula.compile(eval(f"lambda x, n: (x + 1, {show})"))
+    for n in (1, 1, 2, 3, 0, 2):
+        assert compiled(facula.ones(2), n)[1] == eval(show, {"n": n})
+
+
+@pytest.mark.parametrize("compare", ["(n, 1) == (2, 1)", "{'a': n} == {'a': 2}", "[n] < [2]", "n in {1, 2}"])
+def test_comparisons_see_the_number_of_each_call(compare):
+    compiled = facula.compile(eval(f"lambda x, n: (x + 1, {compare})"))
+    for n in (1, 1, 2, 3, 0, 2):
+        assert compiled(facula.ones(2), n)[1] == eval(compare, {"n": n})
 
 
 def test_numbers_that_are_too_large_for_operands():

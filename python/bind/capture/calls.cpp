@@ -279,7 +279,7 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     in.recorder->constant(of);
     return finish(in, f, c, Py_NewRef(of));
   }
-  if (type == &PyBool_Type && c.args.size() == 1 && !keywords(c)) {
+  if (type == &PyBool_Type && c.args.size() == 1 && !keywords(c) && is_tensor(c.args[0])) {
     pin_all(in, c);
     int t = in.truth(c.args[0]);
     if (t < 0) return t == -1 ? Outcome::raised : Outcome::breaks;

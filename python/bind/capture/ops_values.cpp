@@ -373,6 +373,7 @@ Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
   if (is_atom(a) && is_atom(b)) return in.give(f, 2, binary_of(op.arg, a, b));
   bool text = PyUnicode_CheckExact(a) && op.arg == NB_REMAINDER && is_data(b, false);
   if (text) {
+    in.recorder->pin(b);
     in.recorder->deep_contents(b);
     return in.give(f, 2, binary_of(op.arg, a, b));
   }

@@ -81,6 +81,9 @@ void Recorder::pin(PyObject* o) {
   } else if (PySlice_Check(o)) {
     auto* s = reinterpret_cast<PySliceObject*>(o);
     for (PyObject* part : {s->start, s->stop, s->step}) pin(part);
+  } else if (PyDict_Check(o)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(o, &at, &key, &value);) pin(value);
   }
 }
 
@@ -249,6 +252,7 @@ PyRef Recorder::with_symbols(PyObject* o) {
     if (start.get() == s->start && stop.get() == s->stop && step.get() == s->step) return PyRef::share(o);
     return checked(PySlice_New(start.get(), stop.get(), step.get()));
   }
+  pin(o);
   return PyRef::share(o);
 }
 
