@@ -1,5 +1,6 @@
 // Records what a segment calls: an open trace, whose handles become real tensors at the end of the segment.
 #include <cctype>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "../graph.h"
@@ -21,17 +22,21 @@ void find_gradients(const run::OpenTrace& trace, Recorder& r) {
   }
 }
 
-// The handles that somebody besides the recorder refers to, each once, and that are no gradients of tensors from outside.
-std::vector<PyObject*> living(Recorder& r) {
+// The handles that somebody besides the recorder and the trace refers to, each once, and that are no gradients of tensors from
+// outside.
+std::vector<PyObject*> living(const run::OpenTrace& trace, Recorder& r) {
   auto& handles = r.handles;
   std::unordered_set<PyObject*> seen;
   std::vector<PyRef> unique;
   for (auto& h : handles)
     if (seen.insert(h.get()).second) unique.push_back(h);
   handles = std::move(unique);
+  std::unordered_map<const TensorImpl*, int64_t> of_trace;
+  for (auto& t : trace.handles()) ++of_trace[t.impl()];
   std::vector<PyObject*> all;
   for (auto& h : handles) {
-    bool refers = Py_REFCNT(h.get()) > 1 || impl_of(h.get())->use_count() > 1;
+    auto* impl = impl_of(h.get());
+    bool refers = Py_REFCNT(h.get()) > 1 || int64_t(impl->use_count()) > 1 + of_trace[impl];
     if (refers && impl_of(h.get())->traced && !r.gradients.count(h.get())) all.push_back(h.get());
   }
   return all;
@@ -131,7 +136,7 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, Recorde
   body();
   runtime_check(r.failure.empty(), "compile") << r.failure;
   find_gradients(trace, r);
-  results = living(r);
+  results = living(trace, r);
   bool is_empty = results.empty() && !trace.calls() && trace.outside().empty() && trace.sources().empty();
   if (is_empty) return std::nullopt;
   RecordedProgram program;
