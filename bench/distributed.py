@@ -18,14 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PROGRAM = """
-import json, os, sys, time
-import torch, torch.distributed as dist, torch.nn as nn
-rank, size, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=size)
-figures = {}
-def measured(name, f, repeats):
+MEDIAN = """
+def median(f, repeats):
     for _ in range(max(2, repeats // 10)):
         f()
     dist.barrier()
@@ -34,11 +28,9 @@ def measured(name, f, repeats):
         begin = time.perf_counter()
         f()
         times.append(time.perf_counter() - begin)
-    figures[name] = sorted(times)[len(times) // 2]
-for name, elements, repeats in (("all_reduce 1 KB", 256, 1000), ("all_reduce 1 MB", 1 << 18, 100),
-                                ("all_reduce 64 MB", 1 << 24, 10)):
-    x = torch.ones(elements)
-    measured(name, lambda: dist.all_reduce(x), repeats)
+    return sorted(times)[len(times) // 2]
+"""
+RESNET18 = """
 class Block(nn.Module):
     def __init__(self, before, width, stride):
         super().__init__()
@@ -56,6 +48,23 @@ def resnet18():
         layers.append(Block(before, width, stride))
         before = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+"""
+PROGRAM = (
+    """
+import json, os, sys, time
+import torch, torch.distributed as dist, torch.nn as nn
+rank, size, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=size)
+figures = {}
+"""
+    + MEDIAN
+    + RESNET18
+    + """
+for name, elements, repeats in (("all_reduce 1 KB", 256, 1000), ("all_reduce 1 MB", 1 << 18, 100),
+                                ("all_reduce 64 MB", 1 << 24, 10)):
+    x = torch.ones(elements)
+    figures[name] = median(lambda: dist.all_reduce(x), repeats)
 class Layer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -93,12 +102,13 @@ for name, (net, shape) in nets.items():
         optimizer.zero_grad()
         nn.functional.cross_entropy(ddp(x), y).backward()
         optimizer.step()
-    measured(name, step, 20 if "ResNet" in name else 50)
+    figures[name] = median(step, 20 if "ResNet" in name else 50)
 if rank == 0:
     open(out, "w").write(json.dumps(figures))
 dist.barrier()
 dist.destroy_process_group()
 """
+)
 
 
 def one_round(python: list[str], ranks: int) -> dict[str, float]:

@@ -20,10 +20,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "distributed"))
-from distributed import PROGRAM as LOCAL_PROGRAM  # noqa: E402
+from distributed import MEDIAN, RESNET18  # noqa: E402
 from hosts import Hosts  # noqa: E402
 
-START = """
+START = (
+    """
 import json, sys, time
 from datetime import timedelta
 import torch, torch.distributed as dist, torch.nn as nn
@@ -31,24 +32,16 @@ rank, out = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method="tcp://10.77.0.1:23456", rank=rank, world_size=2)
 figures = {}
-def median(f, repeats):
-    for _ in range(max(2, repeats // 10)):
-        f()
-    dist.barrier()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        f()
-        times.append(time.perf_counter() - begin)
-    return sorted(times)[len(times) // 2]
 """
+    + MEDIAN
+)
 CASES = {
     "all_reduce": """
 for name, elements, repeats in (("1 KB", 256, 500), ("1 MB", 1 << 18, 50), ("64 MB", 1 << 24, 7)):
     x = torch.ones(elements)
     figures[name] = median(lambda: dist.all_reduce(x), repeats)
 """,
-    "overlap": LOCAL_PROGRAM[LOCAL_PROGRAM.index("class Block") : LOCAL_PROGRAM.index("class Layer")]
+    "overlap": RESNET18
     + """
 net = nn.parallel.DistributedDataParallel(resnet18())
 x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))

@@ -1,6 +1,5 @@
 // Records what a segment calls: an open trace, whose handles become real tensors at the end of the segment.
 #include <cctype>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "../graph.h"
@@ -31,13 +30,12 @@ std::vector<PyObject*> living(const run::OpenTrace& trace, Recorder& r) {
   for (auto& h : handles)
     if (seen.insert(h.get()).second) unique.push_back(h);
   handles = std::move(unique);
-  std::unordered_map<const TensorImpl*, int64_t> of_trace;
-  for (auto& t : trace.handles()) ++of_trace[t.impl()];
+  auto of_trace = trace.own_references();
   std::vector<PyObject*> all;
   for (auto& h : handles) {
     auto* impl = impl_of(h.get());
-    bool refers = Py_REFCNT(h.get()) > 1 || int64_t(impl->use_count()) > 1 + of_trace[impl];
-    if (refers && impl_of(h.get())->traced && !r.gradients.count(h.get())) all.push_back(h.get());
+    bool refers = Py_REFCNT(h.get()) > 1 || impl->use_count() > 1 + of_trace[impl];
+    if (refers && impl->traced && !r.gradients.count(h.get())) all.push_back(h.get());
   }
   return all;
 }

@@ -239,10 +239,15 @@ std::vector<Tensor> OpenTrace::outside() const {
   return all;
 }
 
+std::unordered_map<const TensorImpl*, size_t> OpenTrace::own_references() const {
+  std::unordered_map<const TensorImpl*, size_t> counts;
+  for (auto& t : recording_->tracer().handles()) ++counts[t.impl()];
+  return counts;
+}
+
 std::vector<Tensor> OpenTrace::living() const {
   std::vector<Tensor> alive;
-  std::unordered_map<const TensorImpl*, size_t> counts;  // references of the trace itself
-  for (auto& t : recording_->tracer().handles()) ++counts[t.impl()];
+  auto counts = own_references();
   for (auto& t : recording_->tracer().handles()) {
     auto it = counts.find(t.impl());
     if (it == counts.end()) continue;

@@ -131,8 +131,8 @@ class OpenTrace {
   std::span<const SourceId> sources() const { return sources_; }
   // The handles that callers got and still refer to.
   std::vector<Tensor> living() const;
-  // The trace's references to the handles that calls returned; a handle may occur several times.
-  std::span<const Tensor> handles() const { return recording_->tracer().handles(); }
+  // How often the trace itself refers to each handle that a call returned.
+  std::unordered_map<const TensorImpl*, size_t> own_references() const;
   size_t calls() const { return recording_->graph().nodes.size(); }
   // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).
   void at_line(const char* file, int line, const char* module_path = "");
