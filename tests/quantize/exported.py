@@ -12,12 +12,12 @@ import warnings
 
 import numpy as np
 import torch
+from draws import R, drawn, numbers
 from torch import nn
 from torch.nn import functional as F
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-R = np.random.RandomState(0)
 OURS = "facula" in torch.__file__
 
 
@@ -41,20 +41,6 @@ embedding = names(
     "torchao.quantization.pt2e.quantizer.embedding_quantizer",
 )
 aten = torch.ops.aten
-
-
-def drawn(module):
-    """Gives a module's state reproducible numbers."""
-    with torch.no_grad():
-        for name, value in module.state_dict().items():
-            if value.dtype == torch.float32:
-                x = R.rand(*value.shape).astype(np.float32)
-                value.copy_(torch.from_numpy(x + 0.5 if "running_var" in name else x * 0.8 - 0.4))
-    return module
-
-
-def numbers(*sizes):
-    return torch.from_numpy(R.randn(*sizes).astype(np.float32))
 
 
 class Net(nn.Module):

@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import torch
+from draws import R, drawn, numbers
 from torch import nn
 from torch.ao.quantization import (
     DeQuantStub,
@@ -32,21 +33,6 @@ from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx, prepare_qa
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-R = np.random.RandomState(0)
-
-
-def drawn(module):
-    """Gives a module's state reproducible numbers."""
-    with torch.no_grad():
-        for name, value in module.state_dict().items():
-            if value.dtype == torch.float32:
-                x = R.rand(*value.shape).astype(np.float32)
-                value.copy_(torch.from_numpy(x + 0.5 if "running_var" in name else x * 0.8 - 0.4))
-    return module
-
-
-def numbers(*sizes):
-    return torch.from_numpy(R.randn(*sizes).astype(np.float32))
 
 
 class Net(nn.Module):
