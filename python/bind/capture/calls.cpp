@@ -210,16 +210,12 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     r->constant(function.get());
     if (own_init) {
       Call inner = c;
-      inner.callable = polyfill("construct_");
+      inner.bind(polyfill("construct_"), c.callable);
       r->constant(inner.callable);
-      inner.args.insert(inner.args.begin(), c.callable);
-      ++inner.positional;
       return call_function(in, f, inner);
     }
     Call inner = c;
-    inner.callable = function.get();
-    inner.args.insert(inner.args.begin(), c.callable);
-    ++inner.positional;
+    inner.bind(function.get(), c.callable);
     return call_function(in, f, inner);
   }
   if (!own_init && (!all_data(c, true) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
@@ -240,9 +236,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   if (!created) return Outcome::raised;
   r->constant(init);
   Call inner = c;
-  inner.callable = init;
-  inner.args.insert(inner.args.begin(), created.get());
-  ++inner.positional;
+  inner.bind(init, created.get());
   inner.role = Role::construct;
   inner.created = created;
   return call_function(in, f, inner);
@@ -279,12 +273,6 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     in.recorder->constant(of);
     return finish(in, f, c, Py_NewRef(of));
   }
-  if (type == &PyBool_Type && c.args.size() == 1 && !keywords(c) && is_tensor(c.args[0])) {
-    pin_all(in, c);
-    int t = in.truth(c.args[0]);
-    if (t < 0) return t == -1 ? Outcome::raised : Outcome::breaks;
-    return finish(in, f, c, Py_NewRef(t ? Py_True : Py_False));
-  }
   Rule rule = rule_of(c.callable);
   switch (rule.policy) {
     case Policy::breaks: return in.breaks(std::string(text_of(rule.detail)));
@@ -317,10 +305,8 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
   bool exception = PyExceptionClass_Check(c.callable);
   if (PyObject* own = python_call_of_metaclass(meta)) {
     Call inner = c;
-    inner.callable = own;
+    inner.bind(own, c.callable);
     in.recorder->constant(own);
-    inner.args.insert(inner.args.begin(), c.callable);
-    ++inner.positional;
     return call_function(in, f, inner);
   }
   if (meta->tp_call != PyType_Type.tp_call) return in.breaks("a class whose metaclass treats its calls");
@@ -454,12 +440,12 @@ Outcome convert(Interpreter& in, Frame& f, Call& c) {
   auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
   PyObject* o = c.args.size() == 1 && !keywords(c) ? c.args[0] : nullptr;
   if (!o) return opaque(in, c);
-  if (is_tensor(o)) return in.breaks(std::string("`") + type->tp_name + "` reads the elements of a tensor");
   if (type == &PyBool_Type) {
     if (has_python_truth(in, o)) return call_polyfill(in, f, "bool_", {o}, c.drop);
     int t = in.truth(o);
     return t == -2 ? Outcome::breaks : t < 0 ? Outcome::raised : finish(in, f, c, PyBool_FromLong(t));
   }
+  if (is_tensor(o)) return in.breaks(std::string("`") + type->tp_name + "` reads the elements of a tensor");
   if (type == &PyUnicode_Type && PyExceptionInstance_Check(o) && !in.recorder->is_outside(o)) {
     PyRef args = checked(PyObject_GetAttrString(o, "args"));
     bool plain = Py_TYPE(o)->tp_str != nullptr && !python_method(o, "__str__") && is_data(args.get(), false);
@@ -714,9 +700,7 @@ Outcome call_module(Interpreter& in, Frame& f, Call& c) {
   if (!function || !PyFunction_Check(function))
     return in.breaks("a module whose forward is not a function of Python");
   r->member(o, name, function);
-  inner.callable = function;
-  inner.args.insert(inner.args.begin(), o);
-  ++inner.positional;
+  inner.bind(function, o);
   return call_function(in, f, inner);
 }
 
@@ -731,9 +715,7 @@ bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& owner_ref) {
           function_name = checked(PyUnicode_InternFromString("__func__"));
     r->attribute(c.callable, self_name.get(), self);
     r->attribute(c.callable, function_name.get(), function);
-    c.args.insert(c.args.begin(), self);
-    ++c.positional;
-    c.callable = function;
+    c.bind(function, self);
     return true;
   }
   if (PyObject* inner = function_of_compiled(c.callable)) {
@@ -888,9 +870,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(of.get()), name.get());
     owner_ref.push_back(self);
     if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) return opaque(in, c);
-    c.callable = descriptor;
-    c.args.insert(c.args.begin(), self.get());
-    ++c.positional;
+    c.bind(descriptor, self.get());
     return call_descriptor(in, f, c);
   }
   PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)
@@ -898,9 +878,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
                          : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
   in.recorder->member(o, names::__call__, method);
-  c.args.insert(c.args.begin(), o);
-  ++c.positional;
-  c.callable = method;
+  c.bind(method, o);
   return call_function(in, f, c);
 }
 

@@ -78,6 +78,13 @@ struct Call {
   size_t drop;
   Role role = Role::call;
   PyRef created = {};
+
+  // Calls `function` instead, with `first` before the other arguments.
+  void bind(PyObject* function, PyObject* first) {
+    callable = function;
+    args.insert(args.begin(), first);
+    ++positional;
+  }
 };
 Outcome call(Interpreter& in, Frame& f, Call c);
 // The contents of a container now, for a write that is repeated after the container may have changed; others as they are.
