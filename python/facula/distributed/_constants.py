@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -96,14 +97,8 @@ _LIBRARIES = {
 def is_backend_available(backend: str) -> bool:
     """Returns whether groups can be created with a backend."""
     name = backend.lower()
-    if name == "mpi" and name not in Backend._plugins:
-        from . import _mpi
-
-        return _mpi.is_available()
-    if name == "nccl" and name not in Backend._plugins:
-        from . import _nccl
-
-        return _nccl.is_available()
+    if name in _LIBRARIES and name not in Backend._plugins:
+        return importlib.import_module(f"._{name}", __package__).is_available()
     return name in (Backend.GLOO, Backend.FACULA) or name in Backend._plugins
 
 
