@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _C
 from ..program import trace
-from ._network import Network, Update
+from ._network import Conv, Network, Update
 
 Tensor = _C.Tensor
 RATIOS = (0.125, 0.25, 0.5, 1.0)
@@ -19,17 +19,29 @@ def memory(network: Network, update: Update) -> int:
     """Bytes that training needs in addition to inference: for a layer with a trained bias one bit for each
     output, and the bias; for one with trained weights their input channels, and the weights.
     """
-    bits = 0
+    return _memory_of(network)(update)
+
+
+def _memory_of(network: Network) -> Callable[[Update], int]:
+    """`memory` of one network, whose shapes are computed once."""
     shapes = network.shapes()
-    for conv in network.convs:
-        if conv.name in update.bias:
-            _, h, w, c = shapes[conv.name]
-            bits += h * w * c + 32 * conv.bias.numel()
-        if ratio := update.weights.get(conv.name, 0.0):
-            _, h, w, c = shapes[conv.source]
-            channels = c if conv.groups > 1 else max(1, round(ratio * c))
-            bits += 8 * (h * w * channels + conv.weight.numel() * channels // c)
-    return (bits + 7) // 8
+
+    def bits_of_bias(conv: Conv) -> int:
+        _, h, w, c = shapes[conv.name]
+        return h * w * c + 32 * conv.bias.numel()
+
+    def bits_of_weights(conv: Conv, ratio: float) -> int:
+        _, h, w, c = shapes[conv.source]
+        channels = c if conv.groups > 1 else max(1, round(ratio * c))
+        return 8 * (h * w * channels + conv.weight.numel() * channels // c)
+
+    def bytes_of(update: Update) -> int:
+        bits = sum(bits_of_bias(conv) for conv in network.convs if conv.name in update.bias)
+        trained = ((conv, update.weights.get(conv.name, 0.0)) for conv in network.convs)
+        bits += sum(bits_of_weights(conv, ratio) for conv, ratio in trained if ratio)
+        return (bits + 7) // 8
+
+    return bytes_of
 
 
 def fit(
@@ -134,8 +146,11 @@ def evolve(
     seed: int = 0,
 ) -> Update:
     """The update with the largest sum of contributions within a budget of bytes, by evolution: the better
-    half of a population survives, and pairs of survivors have mutated children.
+    half of a population survives, and pairs of survivors have mutated children. At the end the best one is
+    improved by changes of at most two of its genes until none of them is a gain (a memetic algorithm:
+    Moscato, 1989).
     """
+    needed_by = _memory_of(network)
     draw = random.Random(seed)
     names = [c.name for c in network.convs]
     choices = {name: [0.0, *(r for n, r in gains.weights if n == name)] for name, _ in gains.weights}
@@ -148,7 +163,7 @@ def evolve(
 
     def fitness(genes: Genes) -> float:
         update = update_of(genes)
-        needed = memory(network, update)
+        needed = needed_by(update)
         return gains.of(network, update) if needed <= budget else -needed / budget
 
     def mutated(genes: Genes) -> Genes:
@@ -163,10 +178,27 @@ def evolve(
     def child(a: Genes, b: Genes) -> Genes:
         return mutated((draw.choice((a, b))[0], {n: draw.choice((a, b))[1].get(n, 0.0) for n in choices}))
 
+    def neighbours(genes: Genes) -> Iterator[Genes]:
+        """All that differ in one gene: the number of biases or the ratio of one layer."""
+        count, ratios = genes
+        yield from ((k, ratios) for k in (0, *gains.bias) if k != count)
+        for name, ratio in ((n, r) for n, options in choices.items() for r in options):
+            if ratios.get(name, 0.0) != ratio:
+                yield count, {**ratios, name: ratio}
+
+    def climbed(best: Genes) -> Genes:
+        while True:
+            near = list(neighbours(best))
+            further = (pair for genes in near for pair in neighbours(genes))
+            better = max((best, *near, *further), key=fitness)  # the first of equal ones
+            if better is best:
+                return best
+            best = better
+
     everyone: list[Genes] = [mutated((draw.choice([0, *gains.bias]), {})) for _ in range(population - 1)]
     everyone.append((0, {}))  # the classifier alone always fits
     for _ in range(generations):
         everyone.sort(key=fitness, reverse=True)
         everyone = everyone[: population // 2]
         everyone += [child(*draw.sample(everyone, 2)) for _ in range(population - len(everyone))]
-    return update_of(max(everyone, key=fitness))
+    return update_of(climbed(max(everyone, key=fitness)))
