@@ -1,4 +1,4 @@
-// Vectors with a number in each lane, for routines that are compiled for each width of register (small.cpp). All
+// Vectors with a number in each lane, for routines that are compiled for each width of register (small_*.cpp). All
 // functions are inlined into functions whose attributes name the instructions that they may use.
 #pragma once
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Lanes of real and of complex numbers under the same names, so that an algorithm is written once for both (small.cpp).
+// Lanes of real and of complex numbers under the same names, so that an algorithm is written once for both (small_*.cpp).
 // All functions are inlined (lanes.h).
 #pragma once
 #include <complex>
