@@ -13,16 +13,9 @@ namespace {
 
 bool is_beside(LaneScope& scope, Expr offset) { return scope.motion(offset).constant() == 1; }
 
-// True if the accumulate statement counts how often a condition holds.
-bool counts(NestFacts& facts, const Statement& adds) {
-  Expr one = adds.values[0];
-  if (one->kind == Kind::local) one = facts.lasting_definition(one->slot);
-  return adds.monoid == Monoid::sum && one && one->kind == Kind::cast && one->args[0].dtype() == DType::Bool;
-}
-
 const Access* stated(const Statement& s, int slot, Expr offset, bool load) {
   for (auto& a : s.accesses)
-    if (load ? a.offset && a.slot == slot && same(a.offset, offset) : !a.offset) return &a;
+    if (load ? a.slot == slot && same(a.offset, offset) : a.offset.get() == nullptr) return &a;
   return nullptr;
 }
 
@@ -69,6 +62,12 @@ Access access_of(LaneScope& scope, const Statement& s, int slot, Expr offset, bo
 }
 
 // ---- what is possible
+
+bool counts(NestFacts& facts, const Statement& adds) {
+  Expr one = adds.values[0];
+  if (one->kind == Kind::local) one = facts.lasting_definition(one->slot);
+  return adds.monoid == Monoid::sum && one && one->kind == Kind::cast && one->args[0].dtype() == DType::Bool;
+}
 
 std::optional<int> count_before(LaneScope& scope, Expr offset) {
   if (!is_call(offset, Fn::sub) || offset->args[0]->kind != Kind::local) return {};
@@ -122,8 +121,9 @@ const char* impossible(const LanePlace& at, const Access& a, int slot, Expr offs
   bool own = slot < 0 && scope.is_lane_array(-1 - slot);
   if (a.rows >= 0) {
     bool around = at.steps && at.steps->var == a.rows && !at.guarded && !at.masked;
-    if (!around || !start_of_rows(scope, slot, offset, a.rows, at.steps->extent->value.to_int(), load))
-      return "rows that an unrolled loop does not run over";
+    Expr start;
+    if (around) start = start_of_rows(scope, slot, offset, a.rows, at.steps->extent->value.to_int(), load);
+    if (start.get() == nullptr) return "rows that an unrolled loop does not run over";
   }
   switch (a.kind) {
     case AK::gathered:
@@ -164,10 +164,10 @@ const char* impossible_access(const LanePlace& at, const Block& block, size_t k)
     check(e->slot, offset, true);
   });
   for (auto& a : s.accesses) {
-    bool found = !a.offset;
-    if (a.offset) each_load(s, [&](Expr e) { found |= e->slot == a.slot && same(e->args[0], a.offset); });
+    bool is_store = a.offset.get() == nullptr, found = is_store;
+    if (!is_store) each_load(s, [&](Expr e) { found |= e->slot == a.slot && same(e->args[0], a.offset); });
     if (!found) why = "a load that it does not contain";
-    used += !a.offset;
+    used += is_store;
   }
   if (used > (s.kind == SK::store)) return "a store that it does not contain";
   if (s.kind != SK::store || is_stored_before(block, k)) return used ? "a store twice" : why;

@@ -59,6 +59,8 @@ Access access_of(LaneScope& scope, const Statement& s, int slot, Expr offset, bo
 
 // ---- what is possible
 
+// True if the accumulate statement counts how often a condition holds.
+bool counts(NestFacts& facts, const Statement& adds);
 // The accumulator of a count of conditions, if `offset` is its value before the current lane: n - x after n += x.
 std::optional<int> count_before(LaneScope& scope, Expr offset);
 
