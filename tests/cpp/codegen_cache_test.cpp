@@ -1,5 +1,6 @@
 // The kernel cache: what is found where, and that no damage, lack of rights or race costs more than a
 // compilation.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 #include "facula/codegen/background.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
+#include "facula/codegen/store.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -126,6 +128,37 @@ TEST_F(CodegenCache, FindsOnDiskWhatAnotherProcessCompiled) {
   struct stat s;
   ASSERT_EQ(stat(folder().c_str(), &s), 0);
   EXPECT_EQ(s.st_mode & 0777, 0700u);
+}
+
+TEST_F(CodegenCache, RemovesWhatWasUsedLeastRecently) {
+  using codegen::Stored;
+  std::string folder = codegen::user_folder();
+  ASSERT_EQ(folder, (root_ / "kernels").string());
+  auto name = [](int k) { return std::string(62, '0') + std::to_string(10 + k); };
+  constexpr Stored kinds[] = {Stored::kernel, Stored::plan, Stored::sequence};
+  for (int k = 0; k < 12; ++k)
+    codegen::write_entry(folder, kinds[k % 3], name(k), std::string(100, char('a' + k)), codegen::Owner::user);
+  std::ofstream(root_ / "kernels" / "notes.txt") << "of the user";
+  std::ofstream(root_ / "kernels" / (name(50) + ".o.1.2")) << "what a process that was killed left";
+  auto old = [&](const fs::path& p, int days) {
+    timespec t{time(nullptr) - days * 86400, 0}, both[] = {t, t};
+    ASSERT_EQ(utimensat(AT_FDCWD, p.c_str(), both, 0), 0) << p;
+  };
+  for (auto& e : fs::directory_iterator(root_ / "kernels")) {
+    std::string file = e.path().filename();
+    if (file[0] == '0') old(e.path(), 100 - std::stoi(file.substr(62, 2)));
+  }
+  auto read = [&](int k) { return codegen::read_entry(folder, kinds[k % 3], name(k), codegen::Owner::user); };
+  EXPECT_EQ(read(0), std::string(100, 'a'));  // the oldest one, which is in use from here on
+  codegen::evict(folder, {.bytes = 1 << 20, .entries = 12});
+  for (int k = 0; k < 12; ++k) EXPECT_NE(read(k), "") << k;
+  codegen::evict(folder, {.bytes = 1 << 20, .entries = 8});
+  for (int k = 0; k < 12; ++k) EXPECT_EQ(read(k).empty(), k > 0 && k < 7) << k;
+  codegen::evict(folder, {.bytes = 1, .entries = 8});
+  for (int k = 0; k < 12; ++k) EXPECT_EQ(read(k), "") << k;
+  std::vector<std::string> left;
+  for (auto& e : fs::directory_iterator(root_ / "kernels")) left.push_back(e.path().filename());
+  EXPECT_EQ(left, std::vector<std::string>{"notes.txt"});
 }
 
 TEST_F(CodegenCache, KeepsKernelsInMemory) {

@@ -1,7 +1,8 @@
 // How loads, stores and selects in lanes are done, by what is known of their places.
 #include <gtest/gtest.h>
 
-#include "facula/schedule/lane_access.h"
+#include "facula/base/error.h"
+#include "facula/loop/lane_access.h"
 #include "facula/schedule/lane_select.h"
 #include "facula/schedule/lanes.h"
 
@@ -16,31 +17,37 @@ struct Lowered {
   Nest nest;
   NestFacts facts;
   LaneScope scope;
-  Lowered(const std::string& body, const std::string& type, const std::string& before)
+  Lowered(const std::string& body, const std::string& type, const std::string& before, LaneLimits limits)
       : nest(in_lanes(parse_nest("nest \"test\" params 4 {\n  buffer " + type +
                                  " read unique \"x\"\n  buffer " + type +
                                  " write unique \"y\"\n  tasks i0 < p1\n  cost 1000\n" + before +
                                  "  for i1 < p0 vector {\n" + body + "  }\n}\n"),
-                      {.lanes = 8})),
+                      limits)),
         facts(nest),
-        scope(facts, loop()) {}
+        scope(facts, loop()) {
+    verify(nest, limits);
+    EXPECT_EQ(print(parse_nest(print(nest))), print(nest));
+  }
   const Statement& loop() const { return nest.body.back(); }
   const Statement& statement(size_t k) const { return loop().body[k]; }
   const Node& value() const { return *statement(loop().body.size() - 1).values[0]; }
 };
 Lowered lowered(const std::string& body, const std::string& type = "float32",
                 const std::string& before = "") {
-  return Lowered(body, type, before);
+  return Lowered(body, type, before, {.lanes = 8});
 }
 
-// How x is read at an offset.
-LaneAccess read_at(const std::string& offset, bool masked = false, const std::string& type = "float32") {
-  auto l = lowered("    store 1[i1] = load[0:" + type + "](" + offset + ")\n", type);
-  return lane_access(l.scope, 0, l.value().args[0], {.loads = true, .masked = masked});
+// The access of the last statement to x or, if `load` is false, of its store.
+Access access(Lowered l, bool load) {
+  auto& s = l.statement(l.loop().body.size() - 1);
+  return access_of(l.scope, s, load ? s.values[0]->slot : s.buffer, load ? s.values[0]->args[0] : s.offset, load);
 }
-LaneAccess::Kind written_at(const std::string& offset, bool masked = false) {
-  auto l = lowered("    store 1[" + offset + "] = 1:float32\n");
-  return lane_access(l.scope, 1, l.statement(0).offset, {.loads = false, .masked = masked}).kind;
+// How x is read at an offset.
+Access read_at(const std::string& offset, const std::string& type = "float32", LaneLimits limits = {.lanes = 8}) {
+  return access(Lowered("    store 1[i1] = load[0:" + type + "](" + offset + ")\n", type, "", limits), true);
+}
+Access::Kind written_at(const std::string& offset) {
+  return access(lowered("    store 1[" + offset + "] = 1:float32\n"), false).kind;
 }
 
 // The form of the select that the last statement of a loop stores; nothing is computed before.
@@ -65,97 +72,158 @@ bool has_border(const std::string& select) {
 
 }  // namespace
 
+using AK = Access::Kind;
+
 TEST(LaneAccess, LoadsFollowTheMotionOfTheirOffset) {
-  EXPECT_EQ(read_at("p2").kind, LaneAccess::uniform);
-  EXPECT_EQ(read_at("add(i1, mul(i0, p2))").kind, LaneAccess::contiguous);
-  EXPECT_EQ(read_at("sub(p2, i1)").kind, LaneAccess::reversed);
-  EXPECT_EQ(read_at("mul(i1, 3)").kind, LaneAccess::spaced);
-  EXPECT_EQ(read_at("mul(i1, 3)").apart, 3);
-  EXPECT_EQ(read_at("mul(i1, 9)").kind, LaneAccess::each);
-  EXPECT_TRUE(same(read_at("mul(i1, p2)").stride, param(2)));
-  EXPECT_TRUE(read_at("mul(i1, i1)").has_own_offsets());
+  EXPECT_EQ(read_at("p2").kind, AK::uniform);
+  EXPECT_EQ(read_at("add(i1, mul(i0, p2))").kind, AK::contiguous);
+  EXPECT_EQ(read_at("sub(p2, i1)").kind, AK::reversed);
+  EXPECT_EQ(read_at("mul(i1, 3)").kind, AK::spaced);
+  EXPECT_EQ(read_at("mul(i1, 3)").count, 3);
+  EXPECT_EQ(read_at("mul(i1, 9)").kind, AK::each);
+  EXPECT_EQ(read_at("mul(i1, p2)").kind, AK::each);
+  EXPECT_EQ(read_at("mul(i1, i1)").kind, AK::each);
   // A let is what it stands for, as long as that does not change.
-  auto l = lowered("    let v1 = add(i1, 4)\n    store 1[i1] = load[0:float32](v1:int64)\n");
-  EXPECT_EQ(lane_access(l.scope, 0, l.value().args[0], {}).kind, LaneAccess::contiguous);
+  EXPECT_EQ(access(lowered("    let v1 = add(i1, 4)\n    store 1[i1] = load[0:float32](v1:int64)\n"), true).kind,
+            AK::contiguous);
 }
 
-TEST(LaneAccess, MasksForbidWhatTouchesMoreThanTheLanesWant) {
-  EXPECT_EQ(read_at("mul(i1, 3)", true).kind, LaneAccess::gathered);
-  EXPECT_EQ(read_at("mul(i1, p2)", true).kind, LaneAccess::gathered);
-  EXPECT_EQ(read_at("sub(p2, i1)", true).kind, LaneAccess::reversed);
-  EXPECT_EQ(read_at("i1", true).kind, LaneAccess::contiguous);
+TEST(LaneAccess, OnlyAccessesThatAreNotDirectAreListed) {
+  EXPECT_TRUE(lowered("    store 1[i1] = add(load[0:float32](i1), load[0:float32](p2))\n").statement(0).accesses.empty());
+  auto l = lowered("    store 1[mul(i1, 5)] = add(load[0:float32](sub(p2, i1)), load[0:float32](i1))\n");
+  std::string printed = print(l.nest);
+  EXPECT_NE(printed.find("    access store each\n"), printed.npos) << printed;
+  EXPECT_NE(printed.find("] reversed\n"), printed.npos) << printed;
+  EXPECT_EQ(l.statement(0).accesses.size(), 2u);
 }
 
 TEST(LaneAccess, ElementsThatIndicesPickAreGatheredWhereThatIsQuick) {
   auto picked = [](const std::string& type, bool gathers) {
-    auto l = lowered("    store 1[i1] = load[0:" + type + "](within(i1, p2))\n", type);
-    return lane_access(l.scope, 0, l.value().args[0], {.gathers = gathers}).kind;
+    return read_at("within(i1, p2)", type, {.lanes = 8, .gathers = gathers}).kind;
   };
-  EXPECT_EQ(picked("float32", true), LaneAccess::gathered);
-  EXPECT_EQ(picked("int64", true), LaneAccess::gathered);
-  EXPECT_EQ(picked("float32", false), LaneAccess::each);
-  EXPECT_EQ(picked("bfloat16", true), LaneAccess::each);  // no machine gathers 16 bits
+  EXPECT_EQ(picked("float32", true), AK::gathered);
+  EXPECT_EQ(picked("int64", true), AK::gathered);
+  EXPECT_EQ(picked("float32", false), AK::each);
+  EXPECT_EQ(picked("bfloat16", true), AK::each);  // no machine gathers 16 bits
+}
+
+TEST(LaneAccess, CountedLanesArePackedWhereTheMachineCan) {
+  auto stored = [](const std::string& type, int bytes, const std::string& around = "", const std::string& end = "") {
+    std::string one = "cast[int64](gt(load[0:" + type + "](i1), 1:" + type + "))";
+    Lowered l("    accumulate v1 sum(" + one + ")\n" + around + "    store 1[sub(v1:int64, " + one + ")] = load[0:" +
+                  type + "](i1)\n" + end,
+              type, "  accumulator v1 sum int64\n", {.lanes = 16, .packed_bytes = bytes});
+    auto* s = &l.statement(1);
+    while (!s->body.empty()) s = &s->body[0];
+    return s->accesses.empty() ? AK::contiguous : s->accesses[0].kind;
+  };
+  EXPECT_EQ(stored("int32", 64), AK::packed);
+  EXPECT_EQ(stored("int32", 0), AK::each);
+  EXPECT_EQ(stored("int16", 64), AK::each);
+  EXPECT_EQ(stored("int32", 64, "    if gt(load[0:int32](i1), 1:int32) {\n", "    }\n"), AK::each);
 }
 
 TEST(LaneAccess, QuotientsByWhatDividesTheLanesReadAnElementSeveralTimes) {
   auto a = read_at("floordiv(add(i1, 3), 2)");
-  EXPECT_EQ(a.kind, LaneAccess::repeated);
-  EXPECT_EQ(a.lanes.times, 2);
-  EXPECT_EQ(a.lanes.from, 1);
-  EXPECT_EQ(a.lanes.at(0), 0);
-  EXPECT_EQ(a.lanes.at(1), 1);
-  EXPECT_TRUE(read_at("floordiv(i1, 3)").has_own_offsets());
+  EXPECT_EQ(a.kind, AK::repeated);
+  EXPECT_EQ(a.count, 2);
+  EXPECT_EQ(a.from, 1);
+  EXPECT_EQ(read_at("floordiv(i1, 3)").kind, AK::each);
 }
 
 TEST(LaneAccess, StoresAreToNeighboursOrOneByOne) {
-  EXPECT_EQ(written_at("i1"), LaneAccess::contiguous);
-  EXPECT_EQ(written_at("p2"), LaneAccess::uniform);
-  EXPECT_EQ(written_at("mul(i1, 2)"), LaneAccess::each);
-  EXPECT_EQ(written_at("sub(p2, i1)"), LaneAccess::each);
-  EXPECT_EQ(written_at("mul(i1, 2)", true), LaneAccess::gathered);
+  EXPECT_EQ(written_at("i1"), AK::contiguous);
+  EXPECT_EQ(written_at("p2"), AK::uniform);
+  EXPECT_EQ(written_at("mul(i1, 2)"), AK::each);
+  EXPECT_EQ(written_at("sub(p2, i1)"), AK::each);
 }
 
-TEST(LaneAccess, PartsOfComplexNumbersAreTwiceAsFarApart) {
-  auto l = lowered(
-      "    store 1.re[i1] = load[0:complex64.re](i1)\n    store 1.im[i1] = load[0:complex64.im](i1)\n",
-      "complex64");
-  auto a = lane_access(l.scope, 0, l.value().args[0], {});
-  EXPECT_EQ(a.kind, LaneAccess::spaced);
-  EXPECT_EQ(a.apart, 2);
-  EXPECT_TRUE(stores_pairs(l.scope, l.statement(0), l.statement(1)));
-  EXPECT_FALSE(stores_pairs(l.scope, l.statement(1), l.statement(0)));
-  EXPECT_EQ(loads_pairs(l.scope, l.statement(0).values[0], l.statement(1).values[0], DType::Float32), 1);
-  auto back = lowered(
-      "    store 1.re[i1] = load[0:complex64.re](sub(p2, i1))\n"
-      "    store 1.im[i1] = load[0:complex64.im](sub(p2, i1))\n",
-      "complex64");
-  EXPECT_EQ(loads_pairs(back.scope, back.statement(0).values[0], back.statement(1).values[0], DType::Float32),
-            -1);
+TEST(LaneAccess, PartsOfComplexNumbersAreStoredTogether) {
+  auto pair = [](const std::string& re, const std::string& im) {
+    return lowered("    store 1.re[i1] = " + re + "\n    store 1.im[i1] = " + im + "\n", "complex64")
+        .statement(0)
+        .accesses;
+  };
+  auto part = [](const std::string& p, const std::string& at) { return "load[0:complex64." + p + "](" + at + ")"; };
+  auto moved = pair(part("re", "i1"), part("im", "i1"));
+  ASSERT_EQ(moved.size(), 1u);
+  EXPECT_EQ(moved[0].kind, AK::pairs);
+  EXPECT_EQ(moved[0].moved, 1);
+  EXPECT_EQ(pair(part("re", "sub(p2, i1)"), part("im", "sub(p2, i1)"))[0].moved, -1);
+  auto conjugate = pair(part("re", "i1"), "neg(" + part("im", "i1") + ")");
+  ASSERT_EQ(conjugate.size(), 2u);
+  EXPECT_EQ(conjugate[0].moved, 0);
+  EXPECT_EQ(conjugate[1].kind, AK::spaced);  // real numbers, in units of which parts are two apart
+  EXPECT_EQ(conjugate[1].count, 2);
 }
 
 TEST(LaneAccess, StoresToEveryPlaceOfAStrideAreWoven) {
   auto l = lowered("    store 1[mul(i1, 2)] = 1:float32\n    store 1[add(mul(i1, 2), 1)] = 2:float32\n");
   // Lanes would be refused for two stores to a buffer that is read, not for these.
   ASSERT_EQ(l.loop().lanes.width, 8);
-  EXPECT_EQ(stores_of_neighbours(l.scope, l.loop().body, 0), 2u);
-  EXPECT_EQ(stores_of_neighbours(l.scope, l.loop().body, 1), 0u);
+  ASSERT_EQ(l.statement(0).accesses.size(), 1u);
+  EXPECT_EQ(l.statement(0).accesses[0].kind, AK::neighbours);
+  EXPECT_EQ(l.statement(0).accesses[0].count, 2);
+  EXPECT_TRUE(l.statement(1).accesses.empty());
 }
 
 TEST(LaneAccess, ArraysOfTheLanesLieBesideEachOther) {
-  auto l = lowered(
-      "    array v1 float32 p2\n    store -2[0] = load[0:float32](i1)\n    store 1[i1] = load[-2:float32](p3)\n");
-  EXPECT_EQ(lane_access(l.scope, -2, l.value().args[0], {.masked = true}).kind, LaneAccess::own);
-  EXPECT_EQ(lane_access(l.scope, -2, index(1), {}).kind, LaneAccess::each);
+  EXPECT_EQ(access(lowered("    array v1 float32 p2\n    store -2[0] = load[0:float32](i1)\n"
+                           "    store 1[i1] = load[-2:float32](p3)\n"),
+                   true)
+                .kind,
+            AK::own);
+  EXPECT_EQ(access(lowered("    array v1 float32 p2\n    store -2[0] = load[0:float32](i1)\n"
+                           "    store 1[i1] = load[-2:float32](i1)\n"),
+                   true)
+                .kind,
+            AK::each);
 }
 
-TEST(LaneAccess, UnrolledStepsThatAreRowsOfALaneStartWithTheFirst) {
-  auto l = lowered(
-      "    for i2 < 3 unrolled {\n      store 1[add(mul(i1, 3), i2)] = load[0:float32](add(mul(i1, 3), i2))\n    }\n");
-  auto& s = l.statement(0).body[0];
-  EXPECT_TRUE(same(start_of_rows(l.scope, 0, s.values[0]->args[0], 2, 3, true), index(1) * Scalar(3)));
-  EXPECT_TRUE(start_of_rows(l.scope, 1, s.offset, 2, 3, false));
-  EXPECT_EQ(start_of_rows(l.scope, 1, s.offset, 2, 3, true).get(), nullptr);  // what is written is not kept
-  EXPECT_EQ(start_of_rows(l.scope, 0, s.offset, 2, 4, true).get(), nullptr);
+TEST(LaneAccess, UnrolledStepsThatAreRowsOfALaneAreTransposed) {
+  auto rows = [](const std::string& before, const std::string& end) {
+    auto l = lowered("    for i2 < 3 unrolled {\n" + before +
+                     "      store 1[add(mul(i1, 3), i2)] = load[0:float32](add(mul(i1, 3), i2))\n" + end + "    }\n");
+    auto* s = &l.statement(0);
+    while (!s->body.empty()) s = &s->body[0];
+    return s->accesses;
+  };
+  auto both = rows("", "");
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].kind, AK::each);
+  EXPECT_EQ(both[0].rows, 2);
+  EXPECT_EQ(both[1].kind, AK::spaced);
+  EXPECT_EQ(both[1].rows, 2);
+  for (auto& a : rows("      if lt(i2, p2) {\n", "      }\n")) EXPECT_EQ(a.rows, -1);
+}
+
+// Each of these nests states an access that is not possible.
+TEST(LaneAccess, ImpossibleAccessesAreRefused) {
+  auto refused = [](const std::string& from, const std::string& to, const std::string& body,
+                    const std::string& type = "float32") {
+    std::string text = print(lowered(body, type).nest);
+    size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << text;
+    text.replace(at, from.size(), to);
+    EXPECT_THROW(verify(parse_nest(text)), Error) << text;
+  };
+  const std::string every = "    store 1[i1] = load[0:float32](mul(i1, 3))\n", line = " spaced 3\n";
+  refused(line, " spaced 2\n", every);
+  refused(line, " reversed\n", every);
+  refused(line, " contiguous\n", every);
+  refused(line, " repeated 2 from 0\n", every);
+  refused(line, " packed\n", every);
+  refused(line, " spaced 3 rows i1\n", every);
+  refused("    access load", "    access store each\n    access load", every);
+  const std::string back = "    store 1[i1] = load[0:float32](sub(p2, i1))\n";
+  refused(" reversed\n", " spaced 2\n", back);
+  const std::string stored = "    store 1[mul(i1, 2)] = 1:float32\n";
+  refused("    access store each\n", "", stored);
+  refused("    access store each\n", "    access store neighbours 2\n", stored);
+  refused("    access store each\n", "    access store pairs\n", stored);
+  refused("    access store each\n", "    access store packed\n", stored);
+  refused(" moved\n", " moved reversed\n",
+          "    store 1.re[i1] = load[0:complex64.re](i1)\n    store 1.im[i1] = load[0:complex64.im](i1)\n", "complex64");
 }
 
 TEST(LaneSelect, SidesWithoutLoadsAreBothComputed) {

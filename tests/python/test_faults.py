@@ -429,7 +429,7 @@ if what == "kernels":
     names = os.listdir(folder + "/kernels")
     kernels = [n for n in names if n.endswith(".o")]
     assert 0 < len(kernels) < F._C.cache_stats()["compiled"], names
-    assert all(n.endswith((".o", ".plan")) for n in names), names
+    assert all(n.endswith((".o", ".plan", ".sequence")) for n in names), names
 else:
     write = F.save if what == "save" else safetensors.save_file
     path = folder + "/a.pt"

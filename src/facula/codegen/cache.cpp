@@ -123,7 +123,7 @@ std::string recording_to() {
 KernelFn load(const std::string& digest, const std::string& shown, std::string& object) {
   KernelFn fn = nullptr;
   auto from = [&](const std::string& folder, Owner owner, std::atomic<int64_t>& hits) {
-    object = folder.empty() ? "" : read_object(folder, digest, owner);
+    object = folder.empty() ? "" : read_entry(folder, Stored::kernel, digest, owner);
     if (object.empty() || !(fn = load_object(object))) return false;
     ++hits;
     log_cache("hit", folder + "/" + digest, shown);
@@ -150,12 +150,12 @@ bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::s
     fn = load_object(object);
     internal_check(fn) << "the object of kernel " << shown << " could not be loaded";
     if (std::string folder = cache_folder(); !folder.empty())
-      write_object(folder, digest, object, Owner::user);
+      write_entry(folder, Stored::kernel, digest, object, Owner::user);
   }
   e.kernel.name = shown;
   e.kernel.random_id = hash_of(digest);
   if (std::string to = recording_to(); !to.empty()) {
-    write_object(to, digest, object, Owner::any);
+    write_entry(to, Stored::kernel, digest, object, Owner::any);
     std::lock_guard lock(record_mutex);
     e.recorded = to;
   }
@@ -259,7 +259,7 @@ const Kernel* kernel(const loop::Nest& n) {
       std::lock_guard lock(record_mutex);
       return std::exchange(e->recorded, to) != to;
     };
-    if (!to.empty() && is_new()) write_object(to, hex(digest), compile(n), Owner::any);
+    if (!to.empty() && is_new()) write_entry(to, Stored::kernel, hex(digest), compile(n), Owner::any);
   }
   return &e->kernel;
 }
@@ -292,7 +292,7 @@ static bool picks_by_indices(const loop::Nest& n) {
 }
 
 Sha256 name_of(const loop::Nest& n) {
-  const char* gathers = gathers_are_quick() && picks_by_indices(n) ? " gathers" : "";
+  const char* gathers = lane_limits().gathers && picks_by_indices(n) ? " gathers" : "";
   return sha256({loop::identity(n), "\n", target_features(), gathers, "\n", FACULA_GENERATOR_VERSION});
 }
 const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }

@@ -66,6 +66,5 @@ void record_kernels_to(const std::string& folder);
 int vector_lanes();
 const loop::LaneLimits& lane_limits();  // of that instruction set
 std::string target_features();          // e.g. "x86-64+avx512f+..."; honours FACULA_CPU_CAPABILITY
-bool gathers_are_quick();  // faster than one load per lane; kernels that use indices differ accordingly
 
 }  // namespace facula::codegen

@@ -107,6 +107,7 @@ class NestEmitter : EmitFolds {
       else emit_statement(block[k++]);
   }
   void emit_statement(const Statement& s) {
+    statement_ = &s;
     switch (s.kind) {
       case StatementKind::loop: return emit_loop(s);
       case StatementKind::condition: return condition(s);

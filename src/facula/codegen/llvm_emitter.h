@@ -1,5 +1,5 @@
 // Emits a nest for lanes (schedule/lanes.h) as LLVM IR; private to llvm*.cpp. It makes no decisions: the nest says
-// how loops run, and schedule/lane_access.h and lane_select.h say how memory is accessed and how selects choose.
+// how loops run and how memory is accessed, and schedule/lane_select.h says how selects choose.
 //   EmitFrame      control flow, locals, and the values that the code has computed
 //   EmitValues     expressions, selects, checks (llvm_values.cpp)
 //   EmitMemory     loads and stores (llvm_memory.cpp)
@@ -15,8 +15,7 @@
 #include <unordered_map>
 
 #include "facula/codegen/llvm_math.h"
-#include "facula/loop/lanes.h"
-#include "facula/schedule/lane_access.h"
+#include "facula/loop/lane_access.h"
 #include "facula/schedule/lane_select.h"
 
 namespace facula::codegen {
@@ -28,7 +27,8 @@ using loop::Kind;
 using loop::Nest;
 using loop::Node;
 using loop::Statement;
-using schedule::LaneAccess;
+using loop::Access;
+using AccessKind = loop::Access::Kind;
 using V = llvm::Value*;
 
 class EmitFrame {
@@ -157,7 +157,7 @@ class EmitMemory : protected EmitValues {
     V before, yes;  // the accumulator before the vector, and the lanes that counted one
   };
   std::map<int, Counted> counted_;  // by accumulator of a scan
-  // Stores the statements from the k-th on together if they store one contiguous stretch; gives their number, or 0.
+  // Stores the statements from the k-th on together if the nest says so; gives their number, or 0.
   size_t store_together(const loop::Block& block, size_t k);
 
   // The state of an unrolled loop whose steps access rows with that many elements, one row per lane.
@@ -174,7 +174,8 @@ class EmitMemory : protected EmitValues {
   };
   void store_woven(const Steps& steps);
 
-  std::vector<Steps> steps_;  // of the unrolled loops around
+  const Statement* statement_ = nullptr;  // whose expressions are emitted
+  std::vector<Steps> steps_;              // of the unrolled loops around
   size_t steps_from_ = 0;     // the layer around them, whose values are available in all of their steps
 
  private:
@@ -190,30 +191,31 @@ class EmitMemory : protected EmitValues {
   V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
   V pick(V a, V b, const std::vector<int>& order) { return b_.CreateShuffleVector(a, b, order); }
   V pointer_to(const Place& p, Expr offset);
-  V pointer_of(const LaneAccess& a, int slot, const Place& p, Expr offset);
+  Expr stride_of(const Access& a, int slot, const Place& p, Expr offset);
+  V pointer_of(const Access& a, int slot, const Place& p, Expr offset);
   V lane_pointers(V first, llvm::Type* element, Expr stride);
   V lane_pointers(int slot, const Place& p, Expr offset);
   V own_row(const Place& p, Expr offset);
-  LaneAccess access(int slot, Expr offset, bool loads);
+  Access access(int slot, Expr offset, bool load);
   void store_packed(const Statement& s, const Place& p, V v);
 
   V load_uniform(const Place& p, Expr offset);
-  V load_lanes(const LaneAccess& a, const Node& n, const Place& p);
+  V load_lanes(const Access& a, const Node& n, const Place& p);
   V load_repeated(const loop::Repeated& r, FixedVectorType* t, V pointer, llvm::Align align);
   V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align);
   V one_by_one(FixedVectorType* t, V pointers, llvm::Align align);
   V backwards(FixedVectorType* t, V pointer, llvm::Align align);
 
-  bool in_rows() const { return in_lanes() && !first_ && !mask_ && !guarded_ && steps_.size() == 1; }
+  bool in_rows(const Access& a) const { return a.rows >= 0 && !mask_ && !guarded_; }
   V element_of_rows(const Node& n, const Place& p);
-  bool weave(const Statement& s, const Place& p, V v);
+  void weave(const Statement& s, const Place& p, V v);
   std::vector<V> turned(const std::vector<V>& x), turned_back(const std::vector<V>& x);
   template <class F>
   V gathered(const std::vector<V>& x, F&& at);
   void store_turned(const std::vector<V>& values, V pointer, llvm::Align align);
-  V load_pair(Expr re, Expr im, DType d, V mask);
-  bool store_pair(const Statement& re, const Statement& im);
-  size_t store_neighbours(const loop::Block& block, size_t k);
+  V load_pair(const Node& re, int step, DType d, V mask);
+  void store_pair(const Statement& re, const Statement& im, int moved);
+  void store_neighbours(const loop::Block& block, size_t k, size_t apart);
 };
 
 class EmitFolds : protected EmitMemory {

@@ -82,7 +82,7 @@ void EmitFolds::scan(const Statement& s) {
     x.push_back(mask_ ? b_.CreateSelect(mask_, v, spread(emit(none[k]))) : v);
     before.push_back(read(local(s.var + int(k))));
   }
-  if (schedule::counts(facts_, s)) {
+  if (loop::counts(facts_, s)) {
     V yes = b_.CreateICmpNE(x[0], llvm::Constant::getNullValue(x[0]->getType()));
     counted_[s.var] = {before[0], yes};
   }

@@ -56,19 +56,29 @@ V EmitMemory::own_row(const Place& p, Expr offset) {
   return at(p.base, math_->memory_type(p.d), b_.CreateMul(emit(offset), b_.getInt64(uint64_t(lanes()))));
 }
 
-// The pointer of an access: that of the first lane, or one per lane.
-V EmitMemory::pointer_of(const LaneAccess& a, int slot, const Place& p, Expr offset) {
-  if (a.kind == LaneAccess::own) return own_row(p, offset);
-  return a.has_own_offsets() ? lane_pointers(slot, p, offset) : pointer_to(p, offset);
+// The distance between the elements of neighbouring lanes that are accessed one by one, or gathered; null if the lanes
+// have offsets of their own, and for other accesses.
+Expr EmitMemory::stride_of(const Access& a, int slot, const Place& p, Expr offset) {
+  bool own = slot < 0 && scope_->is_lane_array(-1 - slot);
+  if (own || (a.kind != AccessKind::gathered && a.kind != AccessKind::each)) return {};
+  auto m = scope_->motion(offset);
+  if (!m.simple) return {};
+  return p.factor == 1 ? m.stride : m.stride * loop::constant(p.factor, DType::Int64);
 }
 
-LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
-  if (!in_lanes() || first_) return {LaneAccess::uniform};
-  int bytes = itemsize(facts_.memory(slot));
-  bool packs = nest_.lanes == 16 && mask_ == tail_ && bytes >= 4 && bytes * lanes() == 64;
-  return schedule::lane_access(
-      *scope_, slot, offset,
-      {.loads = loads, .masked = mask_ != nullptr, .gathers = gathers_are_quick(), .packs = packs});
+// The pointer of an access: that of the first lane, or one per lane if they have offsets of their own.
+V EmitMemory::pointer_of(const Access& a, int slot, const Place& p, Expr offset) {
+  if (a.kind == AccessKind::own) return own_row(p, offset);
+  bool scattered = a.kind == AccessKind::gathered || a.kind == AccessKind::each;
+  return scattered && !stride_of(a, slot, p, offset) ? lane_pointers(slot, p, offset) : pointer_to(p, offset);
+}
+
+// The access of the current statement under the current mask.
+Access EmitMemory::access(int slot, Expr offset, bool load) {
+  if (!in_lanes() || first_) return {.kind = AccessKind::uniform};
+  Access a = loop::access_of(*scope_, *statement_, slot, offset, load);
+  if (mask_ && (a.kind == AccessKind::spaced || a.kind == AccessKind::each)) a.kind = AccessKind::gathered;
+  return a;
 }
 
 // ---- shuffles
@@ -199,12 +209,10 @@ V EmitMemory::backwards(FixedVectorType* t, V pointer, llvm::Align align) {
 
 // ---- rows of an unrolled loop
 
-// The current step's element of rows that are stored one behind the other; null for other accesses.
+// The current step's element of rows that are stored one behind the other.
 V EmitMemory::element_of_rows(const Node& n, const Place& p) {
-  if (!in_rows()) return nullptr;
   auto& steps = steps_.back();
-  Expr start = schedule::start_of_rows(*scope_, n.slot, n.args[0], steps.var, steps.count, true);
-  if (!start.get()) return nullptr;
+  Expr start = scope_->start_of_row(steps.var, steps.count, n.args[0]);
   auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, facts_.spelled_out(start).get()}];
   if (rows.empty()) {
     auto* element = math_->memory_type(p.d);
@@ -218,21 +226,17 @@ V EmitMemory::element_of_rows(const Node& n, const Place& p) {
   return rows[size_t(steps.now)];
 }
 
-// Delays a store to such rows until all of their elements are available; false for other stores.
-bool EmitMemory::weave(const Statement& s, const Place& p, V v) {
-  if (!in_rows()) return false;
+// Delays a store to such rows until all of their elements are available.
+void EmitMemory::weave(const Statement& s, const Place& p, V v) {
   auto& steps = steps_.back();
-  Expr start = schedule::start_of_rows(*scope_, s.buffer, s.offset, steps.var, steps.count, false);
-  if (!start.get()) return false;
   auto it = std::find_if(steps.woven.begin(), steps.woven.end(), [&](auto& w) { return w.store == &s; });
   if (it == steps.woven.end()) {
-    if (steps.now) return false;
+    Expr start = scope_->start_of_row(steps.var, steps.count, s.offset);
     V pointer = at(p.base, math_->memory_type(p.d), emit_first(start));
     steps.woven.push_back({&s, pointer, llvm::Align(uint64_t(itemsize(p.d))), {}});
     it = steps.woven.end() - 1;
   }
   it->values.push_back(spread(v));
-  return true;
 }
 
 void EmitMemory::store_woven(const Steps& steps) {
@@ -260,9 +264,9 @@ void EmitMemory::store_turned(const std::vector<V>& values, V pointer, llvm::Ali
 V EmitMemory::load(const Node& n, bool as_stored) {
   Place p = place(n.slot, n.part);
   auto decoded = [&](V v) { return as_stored ? v : math_->decode(v, p.d); };
-  if (V v = element_of_rows(n, p)) return decoded(v);
-  LaneAccess a = access(n.slot, n.args[0], true);
-  if (a.kind == LaneAccess::uniform) return decoded(load_uniform(p, n.args[0]));
+  Access a = access(n.slot, n.args[0], true);
+  if (in_rows(a)) return decoded(element_of_rows(n, p));
+  if (a.kind == AccessKind::uniform) return decoded(load_uniform(p, n.args[0]));
   return decoded(load_lanes(a, n, p));
 }
 
@@ -284,39 +288,40 @@ V EmitMemory::load_uniform(const Place& p, Expr offset) {
   return phi;
 }
 
-V EmitMemory::load_lanes(const LaneAccess& a, const Node& n, const Place& p) {
+V EmitMemory::load_lanes(const Access& a, const Node& n, const Place& p) {
   auto* t = FixedVectorType::get(math_->memory_type(p.d), unsigned(lanes()));
   llvm::Align align(uint64_t(itemsize(p.d)));
   V from = pointer_of(a, n.slot, p, n.args[0]), zero = llvm::Constant::getNullValue(t);
-  if (a.stride) from = lane_pointers(from, t->getElementType(), a.stride);
+  if (Expr stride = stride_of(a, n.slot, p, n.args[0])) from = lane_pointers(from, t->getElementType(), stride);
   switch (a.kind) {
-    case LaneAccess::repeated: return load_repeated(a.lanes, t, from, align);
-    case LaneAccess::spaced: return every(a.apart, t, from, align);
-    case LaneAccess::reversed: return backwards(t, from, align);
-    case LaneAccess::gathered: return b_.CreateMaskedGather(t, from, align, mask_, zero);
-    case LaneAccess::each: return one_by_one(t, from, align);
+    case AccessKind::repeated: return load_repeated({a.count, a.from}, t, from, align);
+    case AccessKind::spaced: return every(a.count, t, from, align);
+    case AccessKind::reversed: return backwards(t, from, align);
+    case AccessKind::gathered: return b_.CreateMaskedGather(t, from, align, mask_, zero);
+    case AccessKind::each: return one_by_one(t, from, align);
     default: break;
   }
-  if (mask_ && a.kind == LaneAccess::contiguous) return b_.CreateMaskedLoad(t, from, align, mask_, zero);
+  if (mask_ && a.kind == AccessKind::contiguous) return b_.CreateMaskedLoad(t, from, align, mask_, zero);
   return b_.CreateAlignedLoad(t, from, align);
 }
 
 void EmitMemory::store(const Statement& s) {
   Place p = place(s.buffer, s.part);
   V v = as_stored(s.values[0], p.d);
-  if (weave(s, p, v)) return;
-  LaneAccess a = access(s.buffer, s.offset, false);
+  Access a = access(s.buffer, s.offset, false);
+  if (in_rows(a)) return weave(s, p, v);
   llvm::Align align(uint64_t(itemsize(p.d)));
-  if (a.kind == LaneAccess::packed) return store_packed(s, p, v);
+  if (a.kind == AccessKind::packed) return store_packed(s, p, v);
   V to = pointer_of(a, s.buffer, p, s.offset);
-  if (a.kind == LaneAccess::uniform) {
+  if (a.kind == AccessKind::uniform) {
     b_.CreateAlignedStore(v, to, align);
     return;
   }
   v = spread(v);
-  if (a.stride) to = lane_pointers(to, math_->memory_type(p.d), a.stride);
-  if (a.kind == LaneAccess::gathered) b_.CreateMaskedScatter(v, to, align, mask_);
-  else if (a.kind == LaneAccess::each)
+  if (Expr stride = stride_of(a, s.buffer, p, s.offset))
+    to = lane_pointers(to, math_->memory_type(p.d), stride);
+  if (a.kind == AccessKind::gathered) b_.CreateMaskedScatter(v, to, align, mask_);
+  else if (a.kind == AccessKind::each)
     for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
       b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(to, k), align);
   else if (mask_) b_.CreateMaskedStore(v, to, align, mask_);
@@ -325,7 +330,7 @@ void EmitMemory::store(const Statement& s) {
 
 // Stores the counted lanes one behind the other, and after them the last active lane, as a serial loop would.
 void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
-  auto& counted = counted_.at(*schedule::count_before(*scope_, s.offset));
+  auto& counted = counted_.at(*loop::count_before(*scope_, s.offset));
   std::vector<llvm::Constant*> last(size_t(lanes()), b_.getFalse());
   last.back() = b_.getTrue();
   auto* bits = b_.getIntNTy(unsigned(lanes()));
@@ -344,11 +349,9 @@ void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
                        llvm::Align(uint64_t(itemsize(p.d))), first_lanes);
 }
 
-// Loads both parts of contiguous complex numbers, in the order of memory or of the lanes; null for other loads.
-V EmitMemory::load_pair(Expr re, Expr im, DType d, V mask) {
-  int step = schedule::loads_pairs(*scope_, re, im, d);
-  if (!step) return nullptr;
-  V pointer = pointer_to(place(re->slot, 1), re->args[0]);
+// Loads both parts of contiguous complex numbers, in the order of memory (1) or in reversed order (-1).
+V EmitMemory::load_pair(const Node& re, int step, DType d, V mask) {
+  V pointer = pointer_to(place(re.slot, 1), re.args[0]);
   auto* t = FixedVectorType::get(math_->memory_type(d), unsigned(2 * lanes()));
   llvm::Align align(uint64_t(itemsize(d)));
   std::vector<int> turned;
@@ -359,12 +362,12 @@ V EmitMemory::load_pair(Expr re, Expr im, DType d, V mask) {
   return ordered(b_.CreateMaskedLoad(t, pointer, align, ordered(mask), llvm::Constant::getNullValue(t)));
 }
 
-// Stores contiguous real and imaginary parts as whole vectors; false for other stores.
-bool EmitMemory::store_pair(const Statement& re, const Statement& im) {
-  if (!in_lanes() || first_ || !schedule::stores_pairs(*scope_, re, im)) return false;
+// Stores contiguous real and imaginary parts as whole vectors.
+void EmitMemory::store_pair(const Statement& re, const Statement& im, int moved) {
   Push layer(*this, true);
   Place p = place(re.buffer, 1);
   auto value = [&](const Statement& s) {
+    statement_ = &s;
     return spread(math_->encode(emit(s.values[0]), s.values[0].dtype(), p.d));
   };
   auto woven = [&](V a, V b) {
@@ -375,8 +378,10 @@ bool EmitMemory::store_pair(const Statement& re, const Statement& im) {
     }
     return b_.CreateShuffleVector(a, b, order);
   };
-  V v = load_pair(re.values[0], im.values[0], p.d, mask_ ? woven(mask_, mask_) : nullptr);
-  if (!v) {
+  V v = nullptr;
+  if (moved) {
+    v = load_pair(*re.values[0].get(), moved, p.d, mask_ ? woven(mask_, mask_) : nullptr);
+  } else {
     V parts[] = {value(re), value(im)};
     v = woven(parts[0], parts[1]);
   }
@@ -384,26 +389,30 @@ bool EmitMemory::store_pair(const Statement& re, const Statement& im) {
   llvm::Align align(uint64_t(itemsize(p.d)));
   if (mask_) b_.CreateMaskedStore(v, pointer, align, woven(mask_, mask_));
   else b_.CreateAlignedStore(v, pointer, align);
-  return true;
 }
 
-// Stores neighbouring elements as whole vectors; gives the number of statements.
-size_t EmitMemory::store_neighbours(const loop::Block& block, size_t k) {
-  size_t apart = in_lanes() && !first_ ? schedule::stores_of_neighbours(*scope_, block, k) : 0;
-  if (!apart) return 0;
+// Stores neighbouring elements, `apart` in number, as whole vectors.
+void EmitMemory::store_neighbours(const loop::Block& block, size_t k, size_t apart) {
   auto& first = block[k];
   Push layer(*this, true);
   Place p = place(first.buffer, 0);
   std::vector<V> values;
-  for (size_t j = 0; j < apart; ++j) values.push_back(spread(as_stored(block[k + j].values[0], p.d)));
+  for (size_t j = 0; j < apart; ++j) {
+    statement_ = &block[k + j];
+    values.push_back(spread(as_stored(block[k + j].values[0], p.d)));
+  }
   store_turned(values, at(p.base, math_->memory_type(p.d), emit_first(first.offset)),
                llvm::Align(uint64_t(itemsize(p.d))));
-  return apart;
 }
 
 size_t EmitMemory::store_together(const loop::Block& block, size_t k) {
-  if (k + 1 < block.size() && store_pair(block[k], block[k + 1])) return 2;
-  return store_neighbours(block, k);
+  for (auto& a : block[k].accesses) {
+    if (a.kind == AccessKind::pairs) store_pair(block[k], block[k + 1], a.moved);
+    else if (a.kind == AccessKind::neighbours) store_neighbours(block, k, size_t(a.count));
+    else continue;
+    return size_t(a.count);
+  }
+  return 0;
 }
 
 }  // namespace facula::codegen

@@ -140,7 +140,7 @@ std::string written(const std::map<Key, std::vector<IndexedNest>>& all) {
 
 const Index& shipped() {
   static const auto& index =
-      *new Index(build_id().empty() ? "" : read_object(shipped_folder(), file_name(), Owner::package));
+      *new Index(build_id().empty() ? "" : read_entry(shipped_folder(), Stored::nests, file_name(), Owner::package));
   return index;
 }
 
@@ -184,7 +184,7 @@ void write_nest_index(const std::string& folder) {
     all.swap(noted().all);
   }
   if (all.empty() || build_id().empty()) return;
-  write_object(folder, file_name(), written(all), Owner::any);
+  write_entry(folder, Stored::nests, file_name(), written(all), Owner::any);
 }
 
 }  // namespace facula::codegen

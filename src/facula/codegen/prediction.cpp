@@ -57,7 +57,7 @@ std::string name_of_chapter(const Item* before, const Item& last) {
   std::vector<uint64_t> words{uint64_t(num_threads()), before ? before->hash() : 0, last.hash()};
   for (auto w : last.words) words.push_back(uint64_t(w));
   std::string_view bytes(reinterpret_cast<const char*>(words.data()), words.size() * sizeof words[0]);
-  return hex(sha256({"sequel", build_id(), target_features(), "\n", last.thing->name(), "\n", bytes}));
+  return hex(sha256({"sequence", build_id(), target_features(), "\n", last.thing->name(), "\n", bytes}));
 }
 
 // ---- a chapter on disk: the name of the next chapter, or spaces; then things with their words
@@ -125,9 +125,9 @@ class Story {
   void follow(const std::string& chapter) {
     std::string folder = user_folder();
     if (folder.empty()) return;
-    std::string bytes = read_placed(folder, chapter, Owner::user);
+    std::string bytes = read_entry(folder, Stored::sequence, chapter, Owner::user);
     auto [next, items] = read(bytes);
-    if (log_on(Log::cache) && !items.empty()) log_line(Log::cache, "hit sequel " + chapter);
+    if (log_on(Log::cache) && !items.empty()) log_line(Log::cache, "hit sequence " + chapter);
     std::vector<std::function<void()>> jobs;
     {
       std::lock_guard lock(mutex_);
@@ -168,7 +168,7 @@ class Story {
       std::string bytes = written(end < items_.size() ? name(end) : "", told);
       auto it = hashes_.find(name(begin));
       if (it == hashes_.end() || it->second != hash_of(bytes))
-        write_placed(folder, name(begin), bytes, Owner::user);
+        write_entry(folder, Stored::sequence, name(begin), bytes, Owner::user);
     }
   }
 

@@ -1,5 +1,6 @@
 #include "facula/codegen/store.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,13 +8,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "facula/base/fork.h"
 #include "facula/base/library.h"
@@ -154,12 +158,13 @@ int folder_at(const std::string& path, Owner owner) {
 
 Sha256 digest_of(std::string_view name, std::string_view object) { return sha256({name, object}); }
 
-std::string file_name(const std::string& name) { return name + ".o"; }
-// One of 16384 places.
-std::string place_of(const std::string& name) {
-  std::string digits = name.substr(0, 4);
-  digits[0] = "0123012301230123"[digits[0] <= '9' ? digits[0] - '0' : digits[0] - 'a' + 10];
-  return digits + ".plan";
+constexpr const char* kSuffix[] = {".o", ".o", ".plan", ".sequence"};  // by kind
+std::string file_name(Stored kind, const std::string& name) { return name + kSuffix[size_t(kind)]; }
+
+constexpr time_t kDay = 24 * 60 * 60;
+// Notes once a day that an entry is in use, for evict().
+void note_use(const File& f, const struct stat& s) {
+  if (time(nullptr) - s.st_mtime > kDay) futimens(f.fd(), nullptr);
 }
 
 std::string read_file(const std::string& folder, const std::string& path, const std::string& name,
@@ -173,6 +178,7 @@ std::string read_file(const std::string& folder, const std::string& path, const 
   if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) || !holds_code(s, owner, folder + "/" + path) ||
       uint64_t(s.st_size) > sizeof(Header) + kLargestObject)
     return "";
+  if (owner == Owner::user) note_use(f, s);
   std::string file(size_t(s.st_size), '\0');
   return f.read(file.data(), file.size()) ? std::string(object_in(file, name)) : "";
 }
@@ -202,18 +208,120 @@ void write_file(const std::string& folder, const std::string& path, const std::s
 
 }  // namespace
 
-std::string read_object(const std::string& folder, const std::string& name, Owner owner) {
-  return read_file(folder, file_name(name), name, owner);
+std::string read_entry(const std::string& folder, Stored kind, const std::string& name, Owner owner) {
+  return read_file(folder, file_name(kind, name), name, owner);
 }
-void write_object(const std::string& folder, const std::string& name, const std::string& object,
-                  Owner owner) {
-  write_file(folder, file_name(name), name, object, owner);
+
+// ---- bounds
+
+namespace {
+
+struct Found {
+  std::string file;
+  uint64_t bytes;  // on disk
+  time_t used;
+};
+
+bool is_entry(std::string_view file) {
+  return std::ranges::any_of(kSuffix, [&](const char* suffix) { return file.ends_with(suffix); });
 }
-std::string read_placed(const std::string& folder, const std::string& name, Owner owner) {
-  return read_file(folder, place_of(name), name, owner);
+
+// The entries of a folder; files that a process began to write and did not finish are removed.
+std::vector<Found> entries_in(int folder) {
+  std::vector<Found> all;
+  DIR* listed = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!listed) return all;
+  while (auto* item = readdir(listed)) {
+    struct stat s;
+    std::string file = item->d_name;
+    if (fstatat(folder, file.c_str(), &s, AT_SYMLINK_NOFOLLOW) || !S_ISREG(s.st_mode)) continue;
+    time_t used = std::max(s.st_mtime, s.st_atime);
+    if (is_entry(file)) all.push_back({file, uint64_t(s.st_blocks) * 512, used});
+    else if (size_t name = file.find('.'); name == sizeof Header::name && time(nullptr) - used > kDay)
+      unlinkat(folder, file.c_str(), 0);
+  }
+  closedir(listed);
+  return all;
 }
-void write_placed(const std::string& folder, const std::string& name, const std::string& bytes, Owner owner) {
-  write_file(folder, place_of(name), name, bytes, owner);
+
+// Looks at the folder once in so many writes; processes that write little do it by chance.
+constexpr size_t kWrites = 256;
+std::atomic<size_t> written{0};
+void note_write(const std::string& folder) {
+  if (++written % kWrites == 0) evict(folder);
+}
+void evict_at_exit(const std::string& folder) {
+  auto microseconds = size_t(std::chrono::steady_clock::now().time_since_epoch().count()) / 1000;
+  if (microseconds % kWrites < written % kWrites) evict(folder);
+}
+
+// Entries that are written when the process ends.
+class Waiting {
+ public:
+  static Waiting& all() {
+    static auto& w = *new Waiting;
+    return w;
+  }
+  void add(std::string folder, Stored kind, std::string name, std::string contents) {
+    std::lock_guard lock(mutex_);
+    if (owner_ != getpid()) {
+      items_.clear();
+      owner_ = getpid();
+      std::atexit([] { all().write(); });
+    }
+    items_.push_back({std::move(folder), kind, std::move(name), std::move(contents)});
+  }
+
+ private:
+  struct Item {
+    std::string folder;
+    Stored kind;
+    std::string name, contents;
+  };
+  void write() {
+    std::vector<Item> items;
+    {
+      std::lock_guard lock(mutex_);
+      if (owner_ != getpid()) return;
+      items.swap(items_);
+    }
+    for (auto& i : items) write_entry(i.folder, i.kind, i.name, i.contents, Owner::user);
+    if (!items.empty()) evict_at_exit(items[0].folder);
+  }
+  TableMutex mutex_;
+  std::vector<Item> items_;
+  pid_t owner_ = 0;
+};
+
+}  // namespace
+
+void evict(const std::string& folder, const StoreLimits& limits) {
+  File at(folder_at(folder, Owner::user));
+  if (!at) return;
+  auto all = entries_in(at.fd());
+  uint64_t bytes = 0;
+  for (auto& e : all) bytes += e.bytes;
+  if (bytes <= limits.bytes && all.size() <= limits.entries) return;
+  std::ranges::sort(all, {}, &Found::used);
+  size_t left = all.size();
+  for (auto& e : all) {
+    if (bytes <= limits.bytes / 4 * 3 && left <= limits.entries / 4 * 3) break;
+    unlinkat(at.fd(), e.file.c_str(), 0);
+    bytes -= e.bytes;
+    --left;
+  }
+  if (log_on(Log::cache)) log_line(Log::cache, "removed " + std::to_string(all.size() - left) + " entries of " + folder);
+}
+
+void write_entry(const std::string& folder, Stored kind, const std::string& name, const std::string& contents,
+                 Owner owner) {
+  write_file(folder, file_name(kind, name), name, contents, owner);
+  if (owner == Owner::user) note_write(folder);
+}
+
+void write_at_exit(Stored kind, std::string name, std::string contents) {
+  if (std::string folder = user_folder(); !folder.empty())
+    Waiting::all().add(std::move(folder), kind, std::move(name), std::move(contents));
 }
 
 std::string_view object_in(std::string_view file, std::string_view name) {

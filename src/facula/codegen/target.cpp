@@ -6,14 +6,15 @@ namespace {
 struct Target {
   loop::LaneLimits limits;
   std::string features;
-  bool gathers = false;
 };
 
 Target detect() {
   std::string common = "x86-64+avx+avx2+fma+f16c+bmi+bmi2+lzcnt+popcnt";
   // On other processors gathers are split into loads, or slowed down against "Downfall" (CVE-2022-40982).
   bool gathers = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
-  if (vector_bytes() == 64) return {{.lanes = 16}, common + "+avx512f+avx512bw+avx512dq+avx512vl", gathers};
+  if (vector_bytes() == 64)
+    return {{.lanes = 16, .gathers = gathers, .packed_bytes = 64},
+            common + "+avx512f+avx512bw+avx512dq+avx512vl"};
   return {{.lanes = 8}, common};
 }
 const Target& target() {
@@ -25,6 +26,5 @@ const Target& target() {
 int vector_lanes() { return lane_limits().lanes; }
 const loop::LaneLimits& lane_limits() { return target().limits; }
 std::string target_features() { return target().features; }
-bool gathers_are_quick() { return target().gathers; }
 
 }  // namespace facula::codegen

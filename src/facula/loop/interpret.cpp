@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "facula/base/random.h"
-#include "facula/loop/lanes.h"
+#include "facula/loop/lane_access.h"
 #include "facula/loop/monoid.h"
 #include "facula/loop/number.h"
 
@@ -396,10 +396,62 @@ Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operan
   return out;
 }
 
+// Checks that the elements which the lanes of a vector access are as far apart as the nest states. An iteration of a loop over
+// lanes is a lane, and lanes run one after the other.
+class LaneOffsets {
+ public:
+  explicit LaneOffsets(const Nest& n) : n_(n) {}
+
+  void begin(int64_t lane) {
+    former_.swap(now_);
+    now_.clear();
+    if (!lane) former_.clear();
+    lane_ = lane;
+  }
+  void end() { begin(0); }
+  void enter(int loop, int64_t i) { inner_[loop] = i; }
+  void leave(int loop) { inner_.erase(loop); }
+  // The access of a statement that this lane performs at `offset`.
+  void add(const Access& a, int64_t parts, int64_t offset) {
+    now_[{&a, inner_}] = offset;
+    auto it = former_.find({&a, inner_});
+    if (it == former_.end()) return;
+    int64_t apart = (offset - it->second) * parts;
+    internal_check(apart == distance(a, parts))
+        << n_.name << ": lanes " << lane_ - 1 << " and " << lane_ << " access elements " << it->second << " and " << offset;
+  }
+  // True if the nest says how far lanes are apart, and the offset can be computed where the access is not performed.
+  static bool is_stated(const Access& a, Expr offset) {
+    using AK = Access::Kind;
+    if (a.kind == AK::gathered || a.kind == AK::each || a.kind == AK::packed) return false;
+    bool computable = true;
+    visit(offset, [&](Expr e) {
+      computable &= e->kind != Kind::load && e->kind != Kind::check && e->kind != Kind::divisor;
+    });
+    return computable;
+  }
+
+ private:
+  int64_t distance(const Access& a, int64_t parts) const {
+    switch (a.kind) {
+      case Access::Kind::reversed: return -1;
+      case Access::Kind::repeated: return (a.from + lane_) / a.count - (a.from + lane_ - 1) / a.count;
+      case Access::Kind::contiguous: return 1;
+      case Access::Kind::pairs: return parts;
+      default: return a.count;
+    }
+  }
+  using Place = std::pair<const Access*, std::map<int, int64_t>>;  // with the indices of the loops inside
+  const Nest& n_;
+  std::map<int, int64_t> inner_;
+  std::map<Place, int64_t> former_, now_;
+  int64_t lane_ = 0;
+};
+
 class NestRunner {
  public:
   NestRunner(const Nest& n, std::span<void* const> buffers, IntSpan params)
-      : n_(n), buffers_(buffers), m_(false) {
+      : n_(n), buffers_(buffers), m_(false), offsets_(n) {
     m_.params.assign(params.begin(), params.end());
     collect(n.body);
     m_.load = [this](Expr e, std::span<const int64_t> at) {
@@ -578,9 +630,11 @@ class NestRunner {
     for (auto& [first, adds] : scope.accumulators()) totals.push_back(total(*adds, int(round)));
     for (int64_t i = 0; i < extent; ++i) {
       is_alone_ = i >= strips;
+      offsets_.begin(i % width);
       iteration(s, var, i, totals, i < rounds ? i % round : (i - rounds) % width);
     }
     is_alone_ = false;
+    offsets_.end();
     for (auto& t : totals) {
       halve(t, size_t(width));
       for (size_t lanes = size_t(width) / 2; lanes; lanes /= 2) halve(t, lanes);
@@ -624,6 +678,7 @@ class NestRunner {
   }
   // Runs the iteration of a lane up to `end`, using the results of scans that are complete.
   void lane(const Statement& s, int64_t i, int64_t lane, int var, const Statement* end) {
+    offsets_.begin(lane);
     set_index(var, i);
     for (auto& t : s.body) {
       if (&t == end) break;
@@ -644,9 +699,16 @@ class NestRunner {
       totals.push_back(std::move(t));
     }
     int64_t chained = std::max<int64_t>(extent, 0) / chains * chains;
-    for (int64_t i = 0; i < chained; ++i) iteration(s, var, i, totals, i % chains);
+    for (int64_t i = 0; i < chained; ++i) {
+      offsets_.enter(var, i);
+      iteration(s, var, i, totals, i % chains);
+    }
     for (auto& t : totals) halve(t, 1);
-    for (int64_t i = chained; i < extent; ++i) iteration(s, var, i, totals, 0);
+    for (int64_t i = chained; i < extent; ++i) {
+      offsets_.enter(var, i);
+      iteration(s, var, i, totals, 0);
+    }
+    offsets_.leave(var);
     for (auto& t : totals) hold(t, t.copies[0]);
   }
 
@@ -657,8 +719,18 @@ class NestRunner {
       for (int t = 0; t < n_.threads; ++t) as_thread(t, [&] { run(s); });
     else run(s);
   }
+  void check_accesses(const Statement& s) {
+    for (auto& a : s.accesses) {
+      Expr offset = a.offset ? a.offset : s.offset;
+      auto [it, is_new] = stated_.try_emplace(&a);
+      if (is_new) it->second = LaneOffsets::is_stated(a, offset);
+      if (it->second)
+        offsets_.add(a, parts_of(*facts_, a.offset ? a.slot : s.buffer), value(offset).i);
+    }
+  }
   void run(const Statement& s) {
     using Kind = Statement::Kind;
+    check_accesses(s);
     switch (s.kind) {
       case Kind::loop: {
         int64_t extent = value(s.extent).i;
@@ -668,9 +740,11 @@ class NestRunner {
         if (s.lanes.width) return over_lanes(s, extent, var);
         if (s.lanes.chains > 1 && is_alone_) return in_chains(s, extent, var);
         for (int64_t i = 0; i < extent; ++i) {
+          offsets_.enter(var, i);
           set_index(var, i);
           block(s.body);
         }
+        offsets_.leave(var);
         break;
       }
       case Kind::condition:
@@ -732,6 +806,8 @@ class NestRunner {
   std::set<int> is_volatile_, block_arrays_;
   std::optional<NestFacts> facts_;  // for a nest for lanes
   bool is_alone_ = false;           // in a vector outside of strips
+  LaneOffsets offsets_;
+  std::unordered_map<const Access*, bool> stated_;
   // By accumulate statement of a scan: the sources of its accumulators, and their values in each lane after it.
   std::map<const Statement*, std::pair<std::vector<int>, std::vector<Components>>> scanned_;
   int thread_ = kAll;             // the thread that runs; kAll: uniform statements run once for all threads

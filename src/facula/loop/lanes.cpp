@@ -107,6 +107,32 @@ bool is_move(Expr e, DType d) {
   return e->kind == Kind::load && e->memory == d && !e->part;
 }
 
+bool is_bfloat16(Expr e) {
+  auto all = [](std::span<const Expr> x) { return std::all_of(x.begin(), x.end(), is_bfloat16); };
+  switch (e->kind) {
+    case Kind::load: return e->memory == DType::BFloat16;
+    case Kind::cast:
+      return e.dtype() == DType::Float32 &&
+             (e->memory == DType::BFloat16 || e->args[0].dtype() == DType::Bool);
+    case Kind::constant: return e.dtype() == DType::Float32 && float(e->value.to_double()) == 0;
+    case Kind::select: return all(std::span(e->args).subspan(1));
+    case Kind::call: break;
+    default: return false;
+  }
+  switch (e->fn) {
+    case Fn::neg:
+    case Fn::abs:
+    case Fn::sign:
+    case Fn::relu:
+    case Fn::max:
+    case Fn::min:
+    case Fn::fmax:
+    case Fn::fmin:
+    case Fn::copysign: return e.dtype() == DType::Float32 && all(e->args);
+    default: return false;
+  }
+}
+
 // ---- in the lanes of a loop
 
 std::optional<int64_t> Motion::constant() const {

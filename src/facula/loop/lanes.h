@@ -59,6 +59,8 @@ struct Repeated {
 
 // True if e is an element of memory of dtype `d` that is moved without a conversion.
 bool is_move(Expr e, DType d);
+// True if e is a bfloat16 value already, so that a store need not round it.
+bool is_bfloat16(Expr e);
 
 class LaneScope {
  public:

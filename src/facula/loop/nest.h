@@ -58,6 +58,37 @@ struct Lanes {
   bool scan = false;
 };
 
+// How a load, or the store of a statement, inside a loop over lanes reaches the elements of its lanes. Values do not
+// depend on it. A statement lists the accesses that are not direct; a direct one is of one element for all lanes, of
+// neighbours in the order of the lanes, or of an array with an element per lane at an offset that is equal in all lanes.
+//   example: access load 0[mul(i1, 3)] spaced 3
+//            store 1[i1] = load[0:float32](mul(i1, 3))
+// Under a mask `spaced` and `each` become one masked gather or scatter.
+//
+//   uniform, contiguous, own   direct, and never listed without `rows`
+//   reversed     neighbours in reversed order
+//   spaced n     every n-th element (of complex buffers: real number), shuffled out of whole vectors
+//   repeated n from k   neighbours, each shared by n lanes and the first one by n - k, loaded once and shuffled
+//   gathered     one gather or scatter instruction
+//   each         one load or store per lane
+//   packed       of a store at the position that a count has reached: counted lanes side by side, then the last lane
+//   pairs        this store and the next one, of real and imaginary parts, as whole vectors. `moved`: from loads of
+//                pairs in the order of the lanes (1) or in reversed order (-1)
+//   neighbours n this store and the next ones, n in all, of neighbouring elements, as whole vectors
+#define FACULA_ACCESSES(_) \
+  _(uniform) _(contiguous) _(own) _(reversed) _(spaced) _(repeated) _(gathered) _(each) _(packed) _(pairs) _(neighbours)
+struct Access {
+#define FACULA_A(n) n,
+  enum class Kind : uint8_t { FACULA_ACCESSES(FACULA_A) } kind;
+#undef FACULA_A
+  int slot = 0;  // load
+  Expr offset{};  // load; null: the statement's store
+  int count = 1, from = 0, moved = 0;
+  // The unrolled loop whose steps access the elements of a row, one row per lane and one row behind the other: outside
+  // of masks and of the branches of selects, whole vectors are transposed. -1: none.
+  int rows = -1;
+};
+
 // The memory of an array. local: of each task or, inside a `threads` loop, of each iteration; shared: of a block, in
 // its fast memory; scratch: of a block, of any size.
 enum class Space : uint8_t { local, shared, scratch };
@@ -91,6 +122,7 @@ struct Statement {
   Expr offset;      // store, atomic
   Block body;       // loop, condition
   Lanes lanes;      // loop, in a nest for lanes
+  std::vector<Access> accesses;  // in a loop over lanes
 };
 
 struct Buffer {
@@ -166,6 +198,8 @@ struct LaneLimits {
   int chains = 4;      // most chains of an inner loop
   int unrolled = 16;   // most steps of an unrolled loop
   int prefetch = 512;  // prefetch distance in iterations, for loops with little work: one or two pages
+  bool gathers = false;  // a gather is faster than one load per lane
+  int packed_bytes = 0;  // size of the vectors whose lanes can be compressed by a mask; 0: none
 };
 // The places that a loop with `prefetch` prefetches, over its index: loads, then stores.
 struct PrefetchedPlace {

@@ -307,9 +307,40 @@ class NestParser : ExpressionParser {
     Block b;
     for (;;) {
       definitions();
-      if (accept("}")) return b;
+      std::vector<Access> accesses;
+      for (; accept_word("access"); definitions()) accesses.push_back(access());
+      if (accesses.empty() && accept("}")) return b;
       b.push_back(statement());
+      b.back().accesses = std::move(accesses);
     }
+  }
+  Access access() {
+    using AK = Access::Kind;
+    Access a{};
+    if (accept_word("load")) {
+      a.slot = small(-kMost);
+      take("[");
+      a.offset = expression();
+      take("]");
+    } else {
+      word("store");
+    }
+    a.kind = access_kind();
+    if (a.kind == AK::spaced || a.kind == AK::repeated || a.kind == AK::neighbours) a.count = small(1);
+    if (a.kind == AK::pairs) a.count = 2;
+    if (a.kind == AK::repeated) {
+      word("from");
+      a.from = small();
+    }
+    if (accept_word("moved")) a.moved = accept_word("reversed") ? -1 : 1;
+    if (accept_word("rows")) a.rows = variable('i');
+    return a;
+  }
+  Access::Kind access_kind() {
+#define FACULA_A(n) if (accept_word(#n)) return Access::Kind::n;
+    FACULA_ACCESSES(FACULA_A)
+#undef FACULA_A
+    fail("an access");
   }
   void loop_over(Statement& s) {
     s.kind = Statement::Kind::loop;

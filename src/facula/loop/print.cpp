@@ -20,6 +20,10 @@ std::string shortest(double v, DType d) {
   return real_of(d) == DType::Float32 ? shortest(float(v)) : shortest(v);
 }
 
+#define FACULA_A(n) #n,
+constexpr const char* kAccesses[] = {FACULA_ACCESSES(FACULA_A)};
+#undef FACULA_A
+
 std::string var(int v) { return "i" + std::to_string(v); }
 
 // Quotes a name, and replaces characters that a quoted name cannot hold.
@@ -56,6 +60,8 @@ class NestPrinter {
       for (Expr e : {s.extent, s.offset})
         if (e) printer_.count(e);
       for (Expr e : s.values) printer_.count(e);
+      for (auto& a : s.accesses)
+        if (a.offset) printer_.count(a.offset);
       count(s.body);
     }
   }
@@ -90,8 +96,23 @@ class NestPrinter {
     if (s.lanes.scan) t += " scan";
     return s.lanes.tail ? t : t + " whole";
   }
+  void access(const Access& a, const std::string& indent) {
+    using Kind = Access::Kind;
+    line(indent, [&] {
+      std::string t = "access ";
+      t += a.offset ? "load " + std::to_string(a.slot) + "[" + text(a.offset) + "]" : "store";
+      t += std::string(" ") + kAccesses[size_t(a.kind)];
+      auto add = [&](const char* what, int n) { t += what + std::to_string(n); };
+      if (a.kind == Kind::spaced || a.kind == Kind::repeated || a.kind == Kind::neighbours) add(" ", a.count);
+      if (a.kind == Kind::repeated) add(" from ", a.from);
+      if (a.moved) t += a.moved > 0 ? " moved" : " moved reversed";
+      if (a.rows >= 0) add(" rows i", a.rows);
+      return t;
+    });
+  }
   void statement(const Statement& s, const std::string& indent) {
     using Kind = Statement::Kind;
+    for (auto& a : s.accesses) access(a, indent);
     std::string v = "v" + std::to_string(s.var);
     switch (s.kind) {
       case Kind::loop:

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "facula/loop/lanes.h"
+#include "facula/loop/lane_access.h"
 #include "facula/loop/nest.h"
 #include "facula/loop/simplify.h"
 
@@ -147,6 +147,7 @@ class NestVerifier {
       indices_.insert(n_.end_var);
     }
     block(n_.body);
+    if (n_.lanes) accesses();
   }
 
  private:
@@ -272,6 +273,13 @@ class NestVerifier {
     refuse(!lanes_ || s.loop != LoopKind::serial, " has chains and is no serial loop inside of lanes");
     refuse(lanes_->varies(s.extent) || !lanes_->only_sums(s.body), " has chains and does not only add up");
   }
+  // Checks that the statements in lanes can access memory as they state, and that no others state it.
+  void accesses() {
+    each_in_lanes(*facts_, n_.body, [&](const LanePlace& at, const Block& block, size_t k) {
+      auto* why = impossible_access(at, block, k);
+      internal_check(!why) << where() << "a statement in lanes accesses by " << why;
+    });
+  }
   // Verifies the body of a loop or condition. Threads that may disagree about `by` do not all enter it.
   void nested(Expr by, bool in_threads, const Block& body) {
     bool threads = std::exchange(in_threads_, in_threads_ || in_threads);
@@ -312,6 +320,7 @@ class NestVerifier {
 
   void statement(const Statement& s) {
     using Kind = Statement::Kind;
+    internal_check(lanes_ || s.accesses.empty()) << where() << "a statement outside of lanes states accesses";
     switch (s.kind) {
       case Kind::loop: loop_over(s); break;
       case Kind::condition:

@@ -391,42 +391,6 @@ bool is_among_first(const std::string& op) {
   return true;
 }
 
-// Plans that are written when the process ends, because writing a file takes longer than making most plans. The process that
-// made them writes them, not its forked children.
-class Waiting {
- public:
-  void add(std::string folder, std::string name, std::string bytes) {
-    std::lock_guard lock(mutex_);
-    if (owner_ != getpid()) {
-      all_.clear();
-      owner_ = getpid();
-      std::atexit([] { waiting().write(); });
-    }
-    all_.push_back({std::move(folder), std::move(name), std::move(bytes)});
-  }
-  static Waiting& waiting() {
-    static auto& w = *new Waiting;
-    return w;
-  }
-
- private:
-  struct Item {
-    std::string folder, name, bytes;
-  };
-  void write() {
-    std::vector<Item> all;
-    {
-      std::lock_guard lock(mutex_);
-      if (owner_ != getpid()) return;
-      all.swap(all_);
-    }
-    for (auto& i : all) codegen::write_placed(i.folder, i.name, i.bytes, codegen::Owner::user);
-  }
-  TableMutex mutex_;
-  std::vector<Item> all_;
-  pid_t owner_ = 0;
-};
-
 // Contents of plan files that other threads read ahead of the program.
 class ReadAhead {
  public:
@@ -450,7 +414,7 @@ class ReadAhead {
   static void read(IntSpan words) {
     std::string name = codegen::text_of(words), folder = codegen::user_folder();
     if (name.size() == sizeof(Sha256) * 2 && !folder.empty())
-      all().put(name, codegen::read_placed(folder, name, codegen::Owner::user));
+      all().put(name, codegen::read_entry(folder, codegen::Stored::plan, name, codegen::Owner::user));
   }
   void put(const std::string& name, std::string bytes) {
     std::lock_guard lock(mutex_);
@@ -493,7 +457,7 @@ std::shared_ptr<const Plan> load_plan(const std::string& name, const Graph& g, I
   std::string folder = codegen::user_folder();
   if (folder.empty()) return nullptr;
   std::string bytes = ReadAhead::all().take(name);
-  if (bytes.empty()) bytes = codegen::read_placed(folder, name, codegen::Owner::user);
+  if (bytes.empty()) bytes = codegen::read_entry(folder, codegen::Stored::plan, name, codegen::Owner::user);
   auto plan = bytes.empty() ? nullptr : read_plan(bytes, g, symbols);
   if (log_on(Log::cache)) log_line(Log::cache, (plan ? "hit plan " : "miss plan ") + name);
   return plan;
@@ -529,7 +493,7 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
     w.list(plan.direct->inputs);
     w.list(plan.direct->outputs);
   }
-  Waiting::waiting().add(std::move(folder), name, std::move(w.bytes));
+  codegen::write_at_exit(codegen::Stored::plan, name, std::move(w.bytes));
 }
 
 }  // namespace facula::run

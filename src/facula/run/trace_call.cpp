@@ -98,13 +98,16 @@ void cast_to_destinations(const Operator& o, std::span<const Value> args, std::s
 
 }  // namespace
 
-graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out,
+                        Composites composites) {
   Key key;
   Operands operands;
   key_of(o, args, Purpose::functional, key, operands);
   auto shapes = std::make_shared<sym::Shapes>();
   auto specs = specs_of(o, operands, *shapes);
   auto traced = [&](std::span<const Tensor> inputs) {
+    using Rules = graph::KeepRules;
+    Rules rules(composites == Composites::nodes ? Rules::now() : Rules::none);
     auto results = op::call(o, ReplacedOperands(args, operands, inputs).args()).to_vector();
     cast_to_destinations(o, args, out, results);
     return results;

@@ -10,6 +10,10 @@ namespace facula::run {
 Key trace_key(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out,
               Purpose purpose = Purpose::functional);
 // The graph of the call. Results are cast to the dtypes of the defined tensors in `out`. Raises what the call raises.
-graph::Graph trace_call(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
+// `composites`: those with a gradient rule of their own are nodes of the graph, which `differentiate` needs, or the calls of
+// their bodies, which a program needs.
+enum class Composites : uint8_t { nodes, bodies };
+graph::Graph trace_call(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out,
+                        Composites composites = Composites::nodes);
 
 }  // namespace facula::run

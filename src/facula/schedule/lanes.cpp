@@ -7,6 +7,7 @@
 #include "facula/base/log.h"
 #include "facula/loop/lanes.h"
 #include "facula/loop/monoid.h"
+#include "facula/schedule/lane_access.h"
 #include "facula/schedule/statements.h"
 
 namespace facula::schedule {
@@ -183,6 +184,7 @@ class Lowering {
       by_elements |= s.kind == SK::loop && s.loop == LoopKind::serial && s.lanes.unroll > 1;
     });
     give_prefetches(nest_.body, by_elements);
+    state_accesses(facts_, nest_.body, limits_);
   }
 
  private:
