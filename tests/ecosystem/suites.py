@@ -38,6 +38,8 @@ HEADING = "Popular packages: `make ecosystem-suites`"
 REASONS = {
     r"pyro.*test_jit::test_(simple|multi_output|backward)": "the function asserts that it is called once, by "
     "`jit.trace`, which returns the function itself here",
+    r"pyro.*test_von_mises::test_sample\[0.01": "the test's fit diverges for one sample of six, "
+    "with PyTorch too",
 }
 
 
