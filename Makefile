@@ -138,7 +138,7 @@ dynamo-suite: package ## run the archived suite of torchdynamo; prints what diff
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/dynamo/run.py --report $(BUILD)/dynamo_suite.json $(ARGS)
 
-# The programs are cloned from GitHub, or taken from a folder of clones: FACULA_PROGRAMS=FOLDER (tests/programs/sources.py).
+# The programs, and the suites above, are taken from GitHub or from a folder of clones: FACULA_PROGRAMS=FOLDER (tests/programs/sources.py).
 programs: package ## run programs of other people unmodified; results in $(BUILD)/programs.md (ARGS="--only minGPT", ARGS=--offline)
 	@setup/peer.sh
 	@setup/folder.sh programs
@@ -161,8 +161,8 @@ packages-distributed: ecosystem-packages ## run accelerate's distributed tests, 
 ecosystem-names: ecosystem-packages ## print the names of PyTorch that these packages use and Facula lacks (ARGS=--everywhere)
 	$(TEST_RUN) $(RUN) tests/ecosystem/scan.py $(ARGS)
 
-ecosystem-suites: ecosystem-packages ## run test suites of some of these packages (ARGS="--only zuko")
-	$(TEST_RUN) $(RUN) tests/ecosystem/suites.py $(ARGS)
+ecosystem-suites: ecosystem-packages ## run parts of test suites of these packages; results in docs/suites.md (ARGS="--only zuko --part 2/2")
+	$(TEST_RUN) $(RUN) tests/ecosystem/suites.py --report docs/suites.md $(ARGS)
 
 ##@ Searching for faults
 SEED ?= 0

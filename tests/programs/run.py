@@ -29,7 +29,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PEER = Path(os.environ.get("FACULA_PEER", ROOT / ".peer" / "bin" / "python"))
 PACKAGES = Path(os.environ.get("FACULA_PROGRAM_PACKAGES", ROOT / ".programs"))
-CLONES = ROOT / ".clones"
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
 PASSED = ("equal", "runs")
 
@@ -130,7 +129,7 @@ def run_program(program, interpreter, paths):
         tree = Path(temporary, "tree")
         tree.mkdir()
         if program.repository:
-            clone = sources.git_directory(program.repository, CLONES)
+            clone = sources.git_directory(program.repository, sources.CLONES)
             sources.write_tree(clone, program.commit, tree, program.under)
         else:
             for path in program.under:

@@ -9,6 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
+CLONES = Path(__file__).resolve().parents[2] / ".clones"
 LARGEST = 8 << 20  # bytes of a file; larger ones are recordings and pictures that no listed program reads
 
 

@@ -35,6 +35,11 @@ def run():
 
 
 @pytest.fixture(scope="module")
+def suites():
+    return loaded("suites")
+
+
+@pytest.fixture(scope="module")
 def scan():
     return loaded("scan")
 
@@ -194,3 +199,17 @@ def test_facula_alone_has_none_of_the_names_that_are_not_supported():
     with pytest.raises(ImportError):
         importlib.import_module("facula.distributed.rpc")
     assert not hasattr(facula, "symeig")
+
+
+def test_a_report_of_suites_keeps_other_parts_and_the_other_sections(suites, tmp_path):
+    report = tmp_path / "suites.md"
+    suites.zoo.write_section(report, "Libraries", suites.zoo.table([("einops", 61, 60)], ["`einops: a::b`"]))
+    first, second = "captum, part 3 of 16", "zuko, part 2 of 2"
+    suites.write(report, {first: (first, 71, 70)}, {first: [f"{first}: `c::d`; drawn"]})
+    suites.write(report, {second: (second, 79, 79)}, {second: []})
+    text = report.read_text()
+    assert "- `einops: a::b`" in text and "60 of 61 (98.4 %)" in text
+    assert f"| {first} | 71 | 70 |" in text and f"- {first}: `c::d`; drawn" in text
+    assert "149 of 150 (99.3 %)" in text
+    suites.write(report, {first: (first, 71, 71)}, {first: []})
+    assert "150 of 150 (100.0 %)" in report.read_text() and "c::d" not in report.read_text()

@@ -3,7 +3,7 @@
     python tests/zoo/suites.py [--only REGEX] [--every 60] [--first 0] [--report docs/suites.md]
 
 Suites are fetched by git at the commits below (git's own ``url.<base>.insteadOf`` lets a mirror serve them),
-or are those of a source distribution.
+or taken from the folder of clones that ``FACULA_PROGRAMS`` names, or are those of a source distribution.
 Packages that hold no tests are why: of the three, only einops ships its own. Left out is what wants a GPU, a
 network, more than one process or a library that is in neither setup/zoo.txt nor setup/suites.txt: it fails
 with the peer too, and only what passes there counts.
@@ -11,6 +11,7 @@ with the peer too, and only what passes there counts.
 
 import argparse
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -74,6 +75,24 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item in kept]
 
 
+def seed():
+    """Gives both libraries equal numbers: tests that draw without a seed fail with both or with none."""
+    import numpy
+    import torch
+
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
+def pytest_sessionstart(session):
+    seed()
+
+
+def pytest_runtest_setup(item):
+    seed()
+
+
 def unpack(requirement, folder):
     """The files of a package's source distribution."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -103,6 +122,13 @@ def fetched(suite):
         subprocess.run(["rm", "-rf", partial], check=True)
         if not suite.repository:
             unpack(f"{suite.name}=={suite.commit}", partial)
+            return partial.rename(folder)
+        if os.environ.get("FACULA_PROGRAMS"):
+            sys.path.append(str(ROOT / "tests" / "programs"))  # here alone: a suite's process has it not
+            import sources
+
+            clone = sources.git_directory(suite.repository, sources.CLONES)
+            sources.write_tree(clone, suite.commit, partial)
             return partial.rename(folder)
         git = ["git", "-c", "advice.detachedHead=false", "-C", partial]
         subprocess.run(["git", "init", "-q", partial], check=True)
@@ -179,7 +205,7 @@ def compare(suites, every, first, libraries=LIBRARIES, for_peer=()):
             count[0] += 1
             count[1] += (classname, name) in ours
             if (classname, name) not in ours:
-                missing.append(f"{suite.name}: {classname}::{name}")
+                missing.append(f"`{suite.name}: {classname}::{name}`")
         rows += [(name, *count) for name, count in sorted(parts.items())]
         both = len(theirs & ours)
         print(
@@ -187,6 +213,50 @@ def compare(suites, every, first, libraries=LIBRARIES, for_peer=()):
             flush=True,
         )
     return rows, missing
+
+
+def totals(rows):
+    """How many tests the peer passes, and how many of these Facula."""
+    return [sum(row[k] for row in rows) for k in (1, 2)]
+
+
+def share(rows):
+    total, both = totals(rows)
+    return f"{both} of {total} ({100 * both / max(total, 1):.1f} %)"
+
+
+def table(rows, missing):
+    """Lines of a report: the rows, then the tests that fail, each with the reason if one is known."""
+    return [
+        "",
+        f"{share(rows)} of what passes with PyTorch passes with Facula.",
+        "",
+        "| suite | pass with PyTorch | of these with Facula |",
+        "|---|---|---|",
+        *(f"| {name} | {n} | {k} |" for name, n, k in rows),
+        *(["", "What does not:", ""] if missing else []),
+        *(f"- {m}" for m in missing),
+    ]
+
+
+def sections(report):
+    """The lines below each heading of a report."""
+    found = {}
+    for line in report.read_text().splitlines() if report.exists() else ():
+        if line.startswith("## "):
+            lines = found.setdefault(line[3:], [])
+        elif found:
+            lines.append(line)
+    return found
+
+
+def write_section(report, heading, lines):
+    """Replaces what a report has below a heading; the rest stays."""
+    found = sections(report) | {heading: lines}
+    text = "# Test suites of libraries\n"
+    for name, below in sorted(found.items()):
+        text += f"\n## {name}\n\n" + "\n".join(below).strip() + "\n"
+    report.write_text(text)
 
 
 def main():
@@ -197,28 +267,16 @@ def main():
     parser.add_argument("--report", type=Path)
     a = parser.parse_args()
     rows, missing = compare((s for s in SUITES if re.search(a.only, s.name)), a.every, a.first)
-    total, both = (sum(r[k] for r in rows) for k in (1, 2))
-    share = f"{both} of {total} ({100 * both / max(total, 1):.1f} %)"
-    print(share, *missing, sep="\n")
+    total, both = totals(rows)
+    print(share(rows), *missing, sep="\n")
     if a.report:
         text = [
-            "# Test suites of libraries",
-            "",
-            "Written by `make zoo-suites`: the libraries' own tests, unmodified, with PyTorch and behind",
-            "`python -m facula.torch`. Counted is what passes with PyTorch without a GPU, a network and more",
-            f"than one process; of torchmetrics every {a.every or SUITES[-1].every}th test of each file.",
-            "",
-            f"{share} of what passes with PyTorch passes with Facula.",
-            "",
-            "| suite | pass with PyTorch | of these with Facula |",
-            "|---|---|---|",
-            *(f"| {name} | {n} | {k} |" for name, n, k in rows),
-            "",
-            "What does not:" if missing else "",
-            "",
-            *(f"- `{m}`" for m in missing),
+            "The libraries' own tests, unmodified, with PyTorch and behind `python -m facula.torch`. Counted",
+            "is what passes with PyTorch without a GPU, a network and more than one process; of torchmetrics",
+            f"every {a.every or SUITES[-1].every}th test of each file.",
+            *table(rows, missing),
         ]
-        a.report.write_text("\n".join(text).rstrip() + "\n")
+        write_section(a.report, "Libraries: `make zoo-suites`", text)
     return both < 0.98 * total
 
 
