@@ -1,5 +1,6 @@
 // Modes, backward and grad, nodes and hook handles.
 #include "autograd.h"
+#include "capture/compiled.h"
 #include "call_arguments.h"
 
 #include <algorithm>
@@ -631,7 +632,8 @@ PyObject* accumulate_hook(PyObject*, PyObject* args) {
         [f = AnyThreadRef(hook)](const Tensor& leaf) {
           WithGil gil;
           PyRef arg(wrap(leaf));
-          hook_result(PyObject_CallOneArg(f.get(), arg.get()));
+          PyObject* args[] = {arg.get()};
+          hook_result(capture::call_user(f.get(), args, 1));
         },
         hook);
     track(tensor);
@@ -667,7 +669,8 @@ class PyPacked final : public autograd::Packed {
   PyPacked(PyObject* unpack, PyObject* value) : unpack_(unpack), value_(value) {}
   Tensor get() override {
     WithGil gil;
-    PyRef result(PyObject_CallOneArg(unpack_.get(), value_.get()));
+    PyObject* args[] = {value_.get()};
+    PyRef result(capture::call_user(unpack_.get(), args, 1));
     if (!result) throw_carried();
     if (!is_tensor(result.get())) {
       PyErr_Format(PyExc_TypeError,
@@ -688,7 +691,8 @@ autograd::PackHook pack_hook(PyObject* pack, PyObject* unpack) {
   return [p = AnyThreadRef(pack), u = AnyThreadRef(unpack)](const Tensor& t) -> Ref<autograd::Packed> {
     WithGil gil;
     PyRef arg(wrap(t));
-    PyRef value(arg ? PyObject_CallOneArg(p.get(), arg.get()) : nullptr);
+    PyObject* args[] = {arg.get()};
+    PyRef value(arg ? capture::call_user(p.get(), args, 1) : nullptr);
     if (!value) throw_carried();
     return make_ref<PyPacked>(u.get(), value.get());
   };
@@ -941,7 +945,8 @@ PyObject* add_tensor_hook(const Tensor& t, PyObject* hook) {
       [f = AnyThreadRef(hook)](const Tensor& g) -> Tensor {
         WithGil gil;
         PyRef arg(wrap(g));
-        return hook_result(PyObject_CallOneArg(f.get(), arg.get()));
+        PyObject* args[] = {arg.get()};
+        return hook_result(capture::call_user(f.get(), args, 1));
       },
       hook);
   return make_handle(t, nullptr, id);

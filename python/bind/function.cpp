@@ -1,4 +1,5 @@
 #include "function.h"
+#include "capture/compiled.h"
 
 #include <algorithm>
 #include <cstring>
@@ -69,7 +70,8 @@ class PythonNode final : public autograd::Node {
     PyTuple_SET_ITEM(args.get(), 0, Py_NewRef(ctx_.get()));
     for (size_t i = 0; i < grads.size(); ++i) PyTuple_SET_ITEM(args.get(), Py_ssize_t(i) + 1, wrap(grads[i]));
     PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(ctx_.get())), names::backward));
-    PyRef result = checked(PyObject_Call(f.get(), args.get(), nullptr));
+    PyObject* const* items = &PyTuple_GET_ITEM(args.get(), 0);
+    PyRef result = checked(capture::call_user(f.get(), items, size_t(PyTuple_GET_SIZE(args.get())), false));
     if (!PyTuple_Check(result.get())) result = checked(PyTuple_Pack(1, result.get()));
     size_t given = size_t(PyTuple_GET_SIZE(result.get())), expected = is_tensor_input.size();
     for (size_t i = expected; i < given; ++i)
@@ -429,13 +431,14 @@ class Application {
     if (!sets_up_apart()) {
       std::vector<PyObject*> call{ctx_.get()};
       call.insert(call.end(), inputs_, inputs_ + n_);
-      return checked(PyObject_Vectorcall(method.get(), call.data(), call.size(), nullptr));
+      return checked(capture::call_user(method.get(), call.data(), call.size()));
     }
-    PyRef output = checked(PyObject_Vectorcall(method.get(), inputs_, size_t(n_), nullptr));
+    PyRef output = checked(capture::call_user(method.get(), inputs_, size_t(n_)));
     PyRef setup = checked(PyObject_GetAttr(cls, names::setup_context));
     PyRef tuple = checked(PyTuple_New(n_));
     for (Py_ssize_t i = 0; i < n_; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(inputs_[i]));
-    checked(PyObject_CallFunctionObjArgs(setup.get(), ctx_.get(), tuple.get(), output.get(), nullptr));
+    PyObject* args[] = {ctx_.get(), tuple.get(), output.get()};
+    checked(capture::call_user(setup.get(), args, 3));
     return output;
   }
 

@@ -207,10 +207,20 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cpu") -> Any:
     return decorated
 
 
-def all_finite(tensors: list) -> bool:
-    """Returns whether all elements are finite; reads one element."""
-    flags = [t.isfinite().all() for t in tensors]
-    return not flags or bool(_C.functions.stack(flags).all())
+def all_finite(tensors: list) -> _C.Tensor:
+    """Returns whether all elements are finite, as a tensor of one bool."""
+    return _all([t.isfinite().all() for t in tensors])
+
+
+def _all(flags: list) -> _C.Tensor:
+    return _C.functions.stack(flags).all() if flags else _C.tensor(True)
+
+
+def _reports_reads(optimizer: Any) -> bool:
+    """Returns whether the steps of an optimizer can be a part of a captured program."""
+    from .optim import Optimizer
+
+    return isinstance(optimizer, Optimizer) and optimizer._reports_reads()
 
 
 class GradScaler:
@@ -240,14 +250,16 @@ class GradScaler:
             raise AssertionError("The growth factor must be > 1.0.")
         if self._enabled and backoff_factor >= 1.0:
             raise AssertionError("The backoff factor must be < 1.0.")
-        self._scale, self._growth_tracker = float(init_scale), 0
+        # The first is None until a loss is scaled, as in PyTorch.
+        self._init_scale, self._init_growth_tracker = float(init_scale), 0
+        self._scale: Any = None
+        self._growth_tracker: Any = None
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
         self._optimizers: dict[int, dict[str, Any]] = {}
-        self._scaled = False  # whether scale() was ever called
 
     def _check_scaled(self, what: str) -> None:
-        if not self._scaled:
+        if self._scale is None:
             raise AssertionError(
                 f"Attempted {what} but _scale is None.  This may indicate your script did not use "
                 "scaler.scale(loss or outputs) earlier in the iteration."
@@ -260,12 +272,17 @@ class GradScaler:
         """Returns a tensor, or tensors in nested lists and tuples, times the scale."""
         if not self._enabled:
             return outputs
-        self._scaled = True
+        if self._scale is None:
+            self._begin()
         if isinstance(outputs, _C.Tensor):
             return outputs * self._scale
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(x) for x in outputs)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def _begin(self) -> None:
+        self._scale = _C.tensor(self._init_scale, dtype=_C.float32)
+        self._growth_tracker = _C.tensor(self._init_growth_tracker, dtype=_C.int32)
 
     def _of(self, optimizer: Any) -> dict[str, Any]:
         return self._optimizers.setdefault(
@@ -287,10 +304,11 @@ class GradScaler:
         grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
         of["checked"] = bool(grads)
         with _C.GradMode(False):
+            inverse = self._scale.double().reciprocal().float()
             for g in grads:
                 if g.dtype == _C.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
-                g.mul_(1.0 / self._scale)
+                g.mul_(inverse)
             of["finite"] = all_finite(grads)
         of["stage"] = "unscaled"
 
@@ -308,9 +326,18 @@ class GradScaler:
             self.unscale_(optimizer)
         if not of["checked"]:
             raise AssertionError("No inf checks were recorded for this optimizer.")
-        result = optimizer.step(*args, **kwargs) if of["finite"] else None
+        result = self._step(optimizer, of["finite"], args, kwargs)
         of["stage"] = "stepped"
         return result
+
+    def _step(self, optimizer: Any, finite: _C.Tensor, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if _C.is_capturing() and not args and not kwargs and _reports_reads(optimizer):
+            # The program steps at each call, and keeps what was there if it is not to step.
+            before = optimizer._before_step()
+            result = optimizer.step()
+            optimizer._keep(finite, before)
+            return result
+        return optimizer.step(*args, **kwargs) if finite else None
 
     def update(self, new_scale: Any = None) -> None:
         """Adapts the scale, or sets it."""
@@ -318,19 +345,34 @@ class GradScaler:
             return
         self._check_scaled("update")
         if new_scale is not None:
-            self._scale = float(new_scale)
+            with _C.GradMode(False):
+                self._scale.copy_(_C.as_tensor(new_scale))
         elif not any(of["checked"] for of in self._optimizers.values()):
             raise AssertionError("No inf checks were recorded prior to update.")
-        elif not all(of["finite"] for of in self._optimizers.values()):
-            self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0
         else:
-            self._growth_tracker += 1
-            if self._growth_tracker == self._growth_interval:
-                self._scale, self._growth_tracker = self._scale * self._growth_factor, 0
+            self._adapt(_all([of["finite"] for of in self._optimizers.values() if of["checked"]]))
         self._optimizers.clear()
 
+    def _adapt(self, finite: _C.Tensor) -> None:
+        where = _C.functions.where
+        with _C.GradMode(False):
+            count = self._growth_tracker + 1
+            grows = finite & (count == self._growth_interval)
+            larger = self._scale * self._growth_factor
+            larger = where(larger.isfinite(), larger, self._scale)
+            smaller = self._scale * self._backoff_factor
+            self._scale.copy_(where(finite, where(grows, larger, self._scale), smaller))
+            self._growth_tracker.copy_(where(finite & ~grows, count, 0))
+
     def get_scale(self) -> float:
-        return self._scale if self._enabled else 1.0
+        if not self._enabled:
+            return 1.0
+        return self._init_scale if self._scale is None else self._scale.item()
+
+    def _get_growth_tracker(self) -> int:
+        if not self._enabled:
+            return 0
+        return self._init_growth_tracker if self._growth_tracker is None else self._growth_tracker.item()
 
     def get_growth_factor(self) -> float:
         return self._growth_factor
@@ -355,11 +397,11 @@ class GradScaler:
         if not self._enabled:
             return {}
         return {
-            "scale": self._scale,
+            "scale": self.get_scale(),
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": self._growth_tracker,
+            "_growth_tracker": self._get_growth_tracker(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -369,7 +411,11 @@ class GradScaler:
             raise RuntimeError(
                 "The source state dict is empty, possibly because it was saved from a disabled GradScaler."
             )
-        self._scale, self._growth_tracker = float(state_dict["scale"]), int(state_dict["_growth_tracker"])
+        self._init_scale = float(state_dict["scale"])
+        self._init_growth_tracker = int(state_dict["_growth_tracker"])
+        if self._scale is not None:
+            self._scale.fill_(self._init_scale)
+            self._growth_tracker.fill_(self._init_growth_tracker)
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
 

@@ -1,6 +1,7 @@
 """One published model, built and trained for three steps by whatever `import torch` gives.
 
     python model.py LIBRARY NAME WEIGHTS RESULTS [--seed 0] [--write-weights] [--float64 [--nudge N]]
+        [--compiled]
 
 WEIGHTS is a checkpoint of the model's first state: written, or read in place of the library's random one.
 NAME may end in " size=N": images of N x N pixels in place of the model's own size.
@@ -92,6 +93,7 @@ def main():
     parser.add_argument("--write-weights", action="store_true")
     parser.add_argument("--float64", action="store_true")
     parser.add_argument("--nudge", type=int, default=0)
+    parser.add_argument("--compiled", action="store_true", help="the model, by Module.compile()")
     a = parser.parse_args()
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -115,6 +117,8 @@ def main():
         with torch.no_grad():
             for x in [*model.parameters(), *inputs]:
                 x.mul_(1 + (torch.rand_like(x) - 0.5) * 2**-23)
+    if a.compiled:
+        model.compile()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     kept, losses, seconds = {}, [], []
     for step in range(3):
@@ -132,6 +136,14 @@ def main():
         optimizer.step()
         losses.append(loss.item())
         seconds.append([time.perf_counter() - started, time.process_time() - cpu])
+    if a.compiled:
+        report = model.forward.report()
+        calls = [s["calls"] for s in report["segments"]]
+        breaks = sorted(
+            {f"{os.path.basename(file)}:{line}: {why}" for file, line, why, _ in report["breaks"]}
+        )
+        kept["breaks"], kept["calls"] = np.array(breaks, dtype=str), np.array(calls)
+        kept["captures"] = np.array([report["captures"], report["plain_runs"]])
     kept["losses"], kept["seconds"] = np.array(losses), np.array(seconds)
     kept["memory"] = np.array(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     np.savez(a.results, **kept)

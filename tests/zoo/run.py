@@ -1,6 +1,7 @@
 """Published models, unmodified, on Facula and on its peer, from the same weights.
 
     python tests/zoo/run.py [--only REGEX] [--missing] [--report docs/zoo.md] [--minutes 10]
+    python tests/zoo/run.py --compiled [--only REGEX]
 
 Outputs agree within 1e-4 and gradients within 1e-3 of the largest element, losses of three steps of SGD
 within 1e-3. A model that is further off is computed by the peer in float64 as well: it passes if it is not
@@ -9,6 +10,9 @@ moves gradients by a percent, ours or the peer's by chance. So for a model that 
 asked what rounding alone may do: weights and images change by at most half a unit of float32's last place,
 in some draws, and the model passes if it is not further off than three times what that moves. A fault is
 there on other inputs too: such a model, and one that differs, is run on two more, which its row shows.
+
+--compiled runs each model here plain and compiled, and compares the two in the same way; it prints the breaks
+of the compiled model and the time of its third step as a multiple of the plain one's.
 
 The report keeps the rows of earlier runs for models that are not run, so it may be made in parts; --missing
 leaves out those that it has as passed.
@@ -161,6 +165,43 @@ def compare(library, name, folder, stand_in):
     return status, detail, took
 
 
+def compiled(library, name, folder):
+    """What the compiled model differs in from the plain one: a status, and a line about it."""
+    weights, plain, fast, exact = (folder / n for n in ("weights.pt", "plain.npz", "fast.npz", "exact.npz"))
+
+    def run(results, *options):
+        path = [*ALIAS_PATH, ROOT / ".zoo"]
+        return answer(ALIAS, path, MODEL, library, name, weights, results, *options)
+
+    if failure := run(plain, "--write-weights"):
+        return "plain fails", failure
+    if failure := run(fast, "--compiled"):
+        return "fails", failure
+    a, b = dict(np.load(fast)), dict(np.load(plain))
+    e, breaks = errors(a, b), a["breaks"]
+    status = "equal" if within(e, (OUTPUT, GRADIENT, LOSS)) else "differs"
+    detail = f"output {e[0]:.0e}, gradients {e[1]:.0e}, losses {e[3]:.0e}"
+    if status == "differs" and not run(exact, "--float64"):
+        c = dict(np.load(exact))
+        mine, other = errors(a, c), errors(b, c)
+        status = "rounding" if within(mine, limits(other)) else status
+        detail += f" ({e[2]}); from float64: {in_words(mine)}, plain {in_words(other)}"
+    detail += f"; {a['captures'][0]} captures, {a['captures'][1]} plain runs, {len(breaks)} breaks"
+    time = a["seconds"][2, 0] / b["seconds"][2, 0]
+    return status, "; ".join([f"{detail}, time {time:.2f}x", *map(str, breaks[:4])])
+
+
+def compare_compiled(lines):
+    """Runs models plain and compiled; whether all are right."""
+    results = []
+    for line in lines:
+        with tempfile.TemporaryDirectory() as folder:
+            results.append(compiled(*line.split(maxsplit=1), Path(folder)))
+        print(f"{line}: {': '.join(results[-1])}", flush=True)
+    print(f"{len(lines)} models: {summary((status, '', None) for status, _ in results)}")
+    return all(status in PASSED for status, _ in results)
+
+
 def use(what):
     """What goes wrong when a program behind the alias imports this library, or is this file."""
     return answer(
@@ -183,6 +224,7 @@ def recorded(report):
 
 
 def summary(results):
+    results = list(results)
     counts = Counter(status for status, _, _ in results)
     ratios = [took[0] for _, _, took in results if took and took[0]]
     mean = np.exp(np.mean(np.log(ratios))) if ratios else None
@@ -227,11 +269,14 @@ def main():
     parser.add_argument(
         "--missing", action="store_true", help="only models that the report has not as passed"
     )
+    parser.add_argument("--compiled", action="store_true", help="compare compiled with plain models")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--minutes", type=float, default=minutes, help="that one process may take")
     a = parser.parse_args()
     minutes = a.minutes
     lines = [n for n in MODEL.with_name("models.txt").read_text().splitlines() if not n.startswith("#")]
+    if a.compiled:
+        return not compare_compiled([line for line in lines if re.search(a.only, line)])
     programs, results = recorded(a.report)
     tried = {f"import {name}": name for name in LIBRARIES if re.search(a.only, f"import {name}")}
     if re.search(a.only, "transformers Trainer"):

@@ -1,6 +1,7 @@
 // Attributes of outside objects, instances, classes, modules and tensors.
 #include <cstring>
 
+#include "facula/autograd/autograd.h"
 #include "facula/run/open_trace.h"
 #include "interpreter.h"
 
@@ -63,9 +64,15 @@ bool is_view_attribute(const char* name) {
 
 // The gradient of a tensor from outside.
 Outcome gradient(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method) {
-  if (impl_of(o)->traced) return in.breaks("the gradient of a tensor that the function computes");
+  auto* meta = impl_of(o)->traced ? autograd::meta_of(tensor_of(o)) : nullptr;
+  if (impl_of(o)->traced && !(meta && meta->retained))
+    return in.breaks("the gradient of a tensor that the function computes", "call retain_grad() on it");
   PyRef value(PyObject_GetAttr(o, name));
   if (!value) return in.give_recorded(f, drop, nullptr, "grad");
+  if (meta) {
+    in.recorder->result(value.get());
+    return push_value(f, drop, std::move(value), method);
+  }
   if (is_tensor(value.get()) && impl_of(value.get())->traced) in.recorder->result(value.get());
   else if (!run::OpenTrace::current()->has_changed_slot(tensor_of(o))) in.recorder->gradient(o, value.get());
   return push_value(f, drop, std::move(value), method);
@@ -278,6 +285,7 @@ static Outcome store_in_namespace(Interpreter& in, Frame& f, PyObject* o, PyObje
   if (!usual) return in.breaks("an assignment to an attribute of a class or module that treats it itself");
   if (PyType_Check(o)) in.recorder->member(o, name, _PyType_Lookup(reinterpret_cast<PyTypeObject*>(o), name));
   in.recorder->constant(o);
+  in.recorder->remember(o, name);
   if (PyObject_SetAttr(o, name, value) < 0) return Outcome::raised;
   in.recorder->write(Write::Kind::set_attribute, o, name, value, true);
   f.drop(drop);
@@ -301,6 +309,7 @@ Outcome delete_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* 
   PyRef value(PyObject_GetAttr(object, name));
   if (value) r->attribute(object, name, value.get());
   else PyErr_Clear(), r->absent(object, name);
+  r->remember(object, name);
   if (PyObject_GenericSetAttr(object, name, nullptr) < 0) return Outcome::raised;
   if (r->is_outside(object)) r->write(Write::Kind::delete_attribute, object, name, nullptr, true);
   f.drop(1);
@@ -345,6 +354,7 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
       return call(in, f, {set, {looked_up, object, value}, 3, nullptr, drop, Role::discard});
     }
   }
+  r->remember(object, name);
   if (PyObject_GenericSetAttr(object, name, value) < 0) return Outcome::raised;
   if (is_tensor(object)) track(object);
   if (r->is_outside(object)) r->write(Write::Kind::set_attribute, object, name, value, true);

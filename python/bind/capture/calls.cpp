@@ -144,12 +144,25 @@ Outcome call_observed(Interpreter& in, Frame& f, Call& c) {
   return in.give_recorded(f, c.drop, nullptr, name.c_str());
 }
 
+// A tensor that is computed here, or a list of such.
+bool is_new_data(Interpreter& in, PyObject* o) {
+  if (is_tensor(o)) return impl_of(o)->traced;
+  if (!PyList_CheckExact(o) || in.recorder->is_outside(o)) return false;
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(o); ++k)
+    if (!is_new_data(in, PyList_GET_ITEM(o, k))) return false;
+  return true;
+}
+
 bool is_observed(Interpreter& in, const Call& c) {
   if (c.args.empty()) return false;
-  for (size_t k = 1; k < c.args.size(); ++k)
-    if (!is_atom(c.args[k])) return false;
+  for (size_t k = 1; k < c.args.size(); ++k) {
+    PyObject* a = c.args[k];
+    bool is_empty = (PyTuple_CheckExact(a) || PyDict_CheckExact(a) || PyList_CheckExact(a)) && !PyObject_Size(a);
+    if (!is_atom(a) && !is_empty && !PyFunction_Check(a) && !is_new_data(in, a)) return false;
+  }
   if (!in.recorder->is_outside(c.args[0])) return false;
-  PyRef answer = checked(PyObject_CallMethod(in.recorder->observer(), "accepts", "O", c.args[0]));
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(c.callable)->func_name;
+  PyRef answer = checked(PyObject_CallMethod(in.recorder->observer(), "accepts", "OO", c.args[0], name));
   return answer.get() == Py_True;
 }
 
@@ -495,6 +508,10 @@ Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
     case Policy::folded: return call_folded(in, f, c);
+    case Policy::calls: {
+      std::string name = shown(c.callable);
+      return in.give_recorded(f, c.drop, run_unpinned(c), name.c_str());
+    }
     case Policy::recorded: return call_recorded(in, f, c);
     case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);
@@ -561,6 +578,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   for (size_t k = 0; k < c.positional; ++k)
     PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), walks ? snapshot(c.args[k]).detach() : Py_NewRef(c.args[k]));
   PyRef owner_ref = PyRef::share(self), key = checked(PyUnicode_InternFromString(name));
+  if (effect == 2 && outside) r->remember(self, nullptr);
   PyObject* result = run_native(in, c);
   if (result && effect == 2 && outside) r->write(Write::Kind::call, self, key.get(), args.get());
   return finish(in, f, c, result);
@@ -614,6 +632,16 @@ Outcome call_generator_method(Interpreter& in, Frame& f, Call& c, PyObject* self
   return Outcome::raised;
 }
 
+// Whether a function that runs calls backward(), so that hooks of intermediate tensors are called in the same program.
+bool differentiates(Interpreter& in) {
+  for (auto& f : in.frames) {
+    PyObject* names = f->code->get()->co_names;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names); ++k)
+      if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, k), "backward")) return true;
+  }
+  return false;
+}
+
 Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   PyObject* self = PyCFunction_GET_SELF(c.callable);
   const char* name = reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name;
@@ -623,6 +651,9 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
     PyRef key = checked(PyUnicode_InternFromString(name));
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
     if (!is_plain(Py_TYPE(self)) || !descriptor) return opaque(in, c);
+    bool is_hook = !std::strcmp(name, "register_hook") || !std::strcmp(name, "retain_grad");
+    if (is_hook && impl_of(self)->traced && differentiates(in))
+      return in.give_recorded(f, c.drop, run_unpinned(c), name);
     return call_ruled(in, f, c, rule_of(descriptor));
   }
   if (is_generator(self)) return call_generator_method(in, f, c, self, name);
@@ -647,6 +678,7 @@ Outcome store_generic(Interpreter& in, Frame& f, Call& c) {
   PyUnicode_InternInPlace(&interned);
   key = PyRef(interned);
   in.recorder->member(o, key.get(), looked_up);
+  in.recorder->remember(o, key.get());
   if (PyObject_GenericSetAttr(o, key.get(), c.args[2]) < 0) return Outcome::raised;
   if (in.recorder->is_outside(o))
     in.recorder->write(Write::Kind::set_attribute, o, key.get(), c.args[2], true);

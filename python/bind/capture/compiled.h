@@ -8,6 +8,11 @@ namespace facula::bind::capture {
 PyObject* function_of_compiled(PyObject* o);
 // Whether this thread captures.
 bool is_capturing();
+// A call that C++ code makes of a user's callable: a hook, a method of a custom function. A new reference, or null with an
+// exception. While a function is captured, the call is interpreted as a part of it. What cannot be captured takes the call's
+// writes to Python objects back, and raises a RuntimeError; so does a write if not `may_write`, because the number of calls
+// differs from eager mode.
+PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, bool may_write = true);
 void add_generator_type(PyObject* module);
 void add_capture(PyObject* module);  // the types of this folder
 

@@ -212,9 +212,12 @@ Outcome do_load_global(Interpreter& in, Frame& f, const MicroOp& op) {
 }
 Outcome do_store_global(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef value = f.pop();
-  checked(PyDict_SetItem(f.globals.get(), op.object, value.get()));
   if (in.recorder) {
     in.recorder->constant(f.globals.get());
+    in.recorder->remember(f.globals.get(), op.object);
+  }
+  checked(PyDict_SetItem(f.globals.get(), op.object, value.get()));
+  if (in.recorder) {
     in.recorder->write(Write::Kind::set_item, f.globals.get(), op.object, value.get(), true);
   }
   return Outcome::next;
@@ -275,6 +278,7 @@ Outcome do_store_deref(Interpreter& in, Frame& f, const MicroOp& op) {
   note_variable(in, f, op.arg);
   PyRef value = f.pop();
   PyObject* cell = f.locals[size_t(op.arg)].get();
+  if (in.recorder) in.recorder->remember(cell, nullptr);
   checked(PyCell_Set(cell, value.get()));
   if (in.recorder && in.recorder->is_outside(cell))
     in.recorder->write(Write::Kind::set_cell, cell, nullptr, value.get());

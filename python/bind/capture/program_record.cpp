@@ -1,4 +1,5 @@
 // Records what a segment calls: an open trace, whose handles become real tensors at the end of the segment.
+#include <algorithm>
 #include <cctype>
 #include <unordered_set>
 
@@ -45,6 +46,20 @@ std::string operator_name(const std::string& called) {
   for (char c : called)
     if (std::isalnum(static_cast<unsigned char>(c)) || (c == '_' && !name.empty())) name += c;
   return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) ? "compiled" : name;
+}
+
+// Gradients that results retain: they are results of this call, and later calls have no place for them.
+void add_retained(Recorder& r, std::vector<PyObject*>& results) {
+  for (size_t k = 0, count = results.size(); k < count; ++k) {
+    auto* meta = autograd::meta_of(tensor_of(results[k]));
+    if (!meta || !meta->retained) continue;
+    r.once = "a result retains its gradient";
+    Tensor grad = meta->retained->grad;
+    if (!grad.defined() || !grad.is_traced()) continue;
+    r.handles.emplace_back(checked(wrap(grad)));
+    PyObject* o = r.handles.back().get();
+    if (std::find(results.begin(), results.end(), o) == results.end()) results.push_back(o);
+  }
 }
 
 // Announces each tensor from outside with its source. One without a source was made by the recorded function.
@@ -129,12 +144,13 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, Recorde
                                       std::vector<PyObject*>& results, const std::string& called,
                                       PyObject* backend) {
   run::OpenTrace trace(operator_name(called));
-  trace.refuse_hooks();
+  trace.fill_slots_last();
   run::OpenTrace::Active on(trace);
   body();
   runtime_check(r.failure.empty(), "compile") << r.failure;
   find_gradients(trace, r);
   results = living(trace, r);
+  add_retained(r, results);
   bool is_empty = results.empty() && !trace.calls() && trace.outside().empty() && trace.sources().empty();
   if (is_empty) return std::nullopt;
   RecordedProgram program;

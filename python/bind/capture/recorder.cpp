@@ -379,6 +379,7 @@ void Recorder::attribute(PyObject* base, PyObject* name, PyObject* value, PyRef*
     note({Source::Kind::attribute, b, PyRef::share(name)}, value, number);
 }
 void Recorder::append(PyObject* o, PyObject* value) {
+  remember(o, nullptr);
   if (!is_written(o, nullptr) && !full_.count(o)) appended_.try_emplace(o, checked(PySequence_List(o)));
   PyRef name = checked(PyUnicode_InternFromString("append")), args = checked(PyTuple_Pack(1, value));
   writes.push_back({Write::Kind::call, PyRef::share(o), name, args});
@@ -578,6 +579,62 @@ void Recorder::write(Write::Kind kind, PyObject* target, PyObject* key, PyObject
   for (PyObject* o : {target, key, value})
     if (o) alive_.push_back(PyRef::share(o));
   written_.insert({target, by_key ? key : nullptr});
+}
+
+namespace {
+
+PyObject* copy_of(PyObject* container) {
+  if (PyList_Check(container)) return PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
+  if (PyDict_Check(container)) return PyDict_Copy(container);
+  return PySet_New(container);
+}
+
+void set_contents(PyObject* container, PyObject* copy) {
+  if (PyList_Check(container)) {
+    checked(PyList_SetSlice(container, 0, PyList_GET_SIZE(container), copy));
+    return;
+  }
+  checked(PyObject_CallMethod(container, "clear", nullptr));
+  checked(PyObject_CallMethod(container, "update", "O", copy));
+}
+
+}  // namespace
+
+void Recorder::remember(PyObject* target, PyObject* key) {
+  if (!regions_ || !is_outside(target)) return;
+  PyRef value;
+  if (PyCell_Check(target)) {
+    value = PyRef::share(PyCell_GET(target));
+  } else if (key && PyDict_Check(target)) {
+    value = PyRef::share(PyDict_GetItemWithError(target, key));
+  } else if (key) {
+    PyObject** dict = _PyObject_GetDictPtr(target);
+    bool own = dict && *dict && !PyType_Check(target);
+    value = own ? PyRef::share(PyDict_GetItemWithError(*dict, key)) : PyRef(PyObject_GetAttr(target, key));
+    PyErr_Clear();
+  } else {
+    value = checked(copy_of(target));
+  }
+  past_.push_back({PyRef::share(target), PyRef::share(key), std::move(value)});
+}
+
+void Recorder::Region::undo() {
+  auto& past = recorder_.past_;
+  for (; past.size() > past_; past.pop_back()) {
+    auto& [target, key, value] = past.back();
+    PyObject* o = target.get();
+    if (PyCell_Check(o)) checked(PyCell_Set(o, value.get()));
+    else if (!key) set_contents(o, value.get());
+    else if (PyDict_Check(o) && value) checked(PyDict_SetItem(o, key.get(), value.get()));
+    else if (PyDict_Check(o)) checked(PyDict_DelItem(o, key.get()));
+    else if (PyType_Check(o)) checked(PyObject_SetAttr(o, key.get(), value.get()));
+    else checked(PyObject_GenericSetAttr(o, key.get(), value.get()));
+  }
+  recorder_.writes.resize(std::min(recorder_.writes.size(), writes_));
+}
+
+Recorder::Region::~Region() {
+  if (!--recorder_.regions_) recorder_.past_.clear();
 }
 
 void Recorder::distinguish_written() {

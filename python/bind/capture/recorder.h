@@ -24,6 +24,7 @@ class Recorder {
   // Handles that are the gradients of outside tensors at the end of the segment, with these.
   std::unordered_map<PyObject*, PyObject*> gradients;
   std::string failure;  // if not empty: the segment cannot be used, and its calls must not run
+  std::string once;     // if not empty: why later calls cannot run the segment
   int line = 0;         // of the instruction that runs
   // The line of the instruction that runs, and of the calls that it records.
   void at_line(PyObject* file, int number);
@@ -95,10 +96,27 @@ class Recorder {
   // True if the location was written before, so that it no longer has the value from outside.
   bool is_written(PyObject* o, PyObject* key) const;
   // Before a write to a list, dict or set: its contents decide what it is afterwards.
-  void before_write(PyObject* container) { contents(container); }
+  void before_write(PyObject* container) {
+    contents(container);
+    remember(container, nullptr);
+  }
   // Before `value` is appended to the outside list `o`, which depends on no contents.
   void append(PyObject* o, PyObject* value);
   void write(Write::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool by_key = false);
+  // While a Region lives, writes to objects from outside are remembered, and undo() takes them back.
+  class Region {
+   public:
+    explicit Region(Recorder& r) : recorder_(r), writes_(r.writes.size()), past_(r.past_.size()) { ++r.regions_; }
+    ~Region();
+    bool has_writes() const { return recorder_.writes.size() > writes_; }
+    void undo();
+
+   private:
+    Recorder& recorder_;
+    size_t writes_, past_;
+  };
+  // Before a write of an attribute (`key`), a cell, or the contents of a container (`key` null).
+  void remember(PyObject* target, PyObject* key);
   bool shares_memory(const Tensor& t) const;  // with a tensor from outside
   void distinguish_written();                 // at the end: written objects are different from all others
 
@@ -111,6 +129,13 @@ class Recorder {
 
   void fixed_items(PyObject* container);
   void item_of(PyObject* container, PyObject* key);
+
+  // What a place from outside contained before a write, for Region.
+  struct Past {
+    PyRef target, key, value;  // of an attribute: null if there was none; of a container: a copy
+  };
+  std::vector<Past> past_;
+  int regions_ = 0;
 
   PyRef observer_;
   std::map<SourceId, PyRef> operands_;

@@ -229,6 +229,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   }
   r.distinguish_written();
   Builder b{in, r, *segment, TemplateBuilder(r, std::move(numbers)), {}};
+  b.t.reason = r.once;
   if (segment->program) b.inputs(*segment->program);
   b.writes();
   segment->returns = c.stop == Interpreter::Stop::returned;

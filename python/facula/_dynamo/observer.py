@@ -16,7 +16,7 @@ from ..optim.optimizer import Optimizer
 class Observer:
     """Collects what the methods of optimizers read in one captured segment."""
 
-    repeats_calls_alone = True  # step hooks are a break
+    repeats_calls_alone = False  # the capture interprets step hooks
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, Any]] = []  # an object and a key, or None for all of its items
@@ -24,9 +24,11 @@ class Observer:
         self.checks: list[tuple] = []
 
     @staticmethod
-    def accepts(x: Any) -> bool:
-        """Whether the methods of this object tell all that they read."""
-        return isinstance(x, Optimizer) and type(x).__module__.startswith(_C.package_name() + ".optim.")
+    def accepts(x: Any, method: str) -> bool:
+        """Whether this method of ``x`` tells all that it reads. A step with hooks does not."""
+        if not isinstance(x, Optimizer) or not type(x).__module__.startswith(_C.package_name() + ".optim."):
+            return False
+        return method != "step" or not any(x._all_step_hooks())
 
     def begin(self) -> None:
         program._traces.append(self)  # type: ignore[arg-type]

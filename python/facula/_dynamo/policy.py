@@ -33,7 +33,8 @@ from . import polyfills
     INLINED,
     OBSERVED,
     FOLDED,
-) = range(11)
+    CALLS,
+) = range(12)
 
 # Modules whose functions compute on tensors alone: they are called while operators are recorded.
 _OPERATOR_MODULES = frozenset(
@@ -109,6 +110,7 @@ _TYPES: dict[Any, Any] = {
     collections.deque: polyfills.deque_,
     collections.defaultdict: polyfills.defaultdict_,
 }
+_OBSERVED_METHODS = ("step", "zero_grad", "_step_traced", "_before_step", "_keep")
 _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
@@ -152,6 +154,8 @@ def _table() -> dict[int, tuple[int, Any]]:
             rules[id(vars(_C.GradMode)[name])] = (MODE, None)
     rules[id(sys.exc_info)] = (MODE, None)
     rules[id(_C.is_tracing)] = (CONSTANT, False)
+    rules[id(_C.is_capturing)] = (CONSTANT, True)
+    rules[id(_C.apply_function)] = (CALLS, None)
     for f in (compiler.is_compiling, compiler.is_dynamo_compiling):
         rules[id(f)] = (CONSTANT, True)
     return rules
@@ -201,6 +205,8 @@ def classify(f: Any) -> tuple[int, Any]:
             return _by_name(name)
         if f.__objclass__ is _C.GradMode:
             return MODE, None
+        if f.__objclass__ is _C.FunctionCtx or f.__objclass__.__name__ == "HookHandle":
+            return RECORDED, None
         return UNKNOWN, None
     module = _module_of(f)
     if kind.__name__ == "Overridable":
@@ -216,7 +222,7 @@ def classify(f: Any) -> tuple[int, Any]:
             from .checkpoints import checkpoint
 
             return REPLACED, checkpoint
-        if module.startswith("facula.optim.") and name in ("step", "zero_grad"):
+        if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
             return UNKNOWN, None

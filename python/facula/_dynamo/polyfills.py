@@ -11,6 +11,10 @@ from typing import Any
 _missing: Any = object()
 
 
+def call_(f: Any, *args: Any) -> Any:
+    return f(*args)
+
+
 def any_(iterable: Any) -> bool:
     for x in iterable:  # noqa: SIM110
         if x:

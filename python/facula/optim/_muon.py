@@ -88,13 +88,16 @@ class Muon(GroupOptimizer):
         for p in parameters_by_layout(group, "Muon", takes_sparse=False)[0]:
             self._step_of(p, group)
 
+    def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        state = self.state[p]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
+        return state
+
     def _step_of(self, p: Tensor, group: dict[str, Any]) -> None:
         if p.is_complex():
             raise ValueError("Muon does not support complex parameters")
-        state, lr = self.state[p], rate(group["lr"])
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
-        buffer = state["momentum_buffer"]
+        buffer, lr = self._state(p, group)["momentum_buffer"], rate(group["lr"])
         buffer.lerp_(p.grad, 1 - group["momentum"])
         g = p.grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer
         update = _orthogonal(g, group["ns_coefficients"], group["ns_steps"], group["eps"])

@@ -93,12 +93,12 @@ def _with_hooks(step: Callable) -> Callable:
             return step(self, *args, **kwargs)
         traced = _C.is_tracing()
         if traced:
-            self._check_traced()
+            self._refuse_hooks()
         for hook in [*_global_pre_hooks.values(), *self._step_pre_hooks.values()]:
             changed = hook(self, (self, *args), kwargs)
             if changed is not None:
                 (_, *args), kwargs = changed  # type: ignore[assignment]
-        if traced:
+        if traced or (_C.is_capturing() and self._reports_reads()):
             result = self._step_traced(step, args, kwargs)
         elif _C.profile_enabled():
             from ..autograd.profiler import record_function
@@ -270,6 +270,22 @@ class Optimizer:
     # count.
     _traceable = False
 
+    def _all_step_hooks(self) -> tuple[OrderedDict[int, Callable], ...]:
+        return _global_pre_hooks, self._step_pre_hooks, self._step_post_hooks, _global_post_hooks
+
+    def _refuse_hooks(self) -> None:
+        """Raises if a program would have to call step hooks again."""
+        hooks = self._all_step_hooks()
+        if any(hooks):
+            refuse(
+                "hooks",
+                f"{type(self).__name__}.step",
+                "has step hooks, which a program would not call again",
+                "do the work of the hooks in the traced function",
+            )
+        for of in hooks:
+            assume_items(f"the step hooks of {type(self).__name__}", of)
+
     def _check_traced(self) -> None:
         name = type(self).__name__
         if not self._traceable:
@@ -279,16 +295,6 @@ class Optimizer:
                 "  hint: trace what computes the gradients, and step outside; Adam, AdamW, SGD and others "
                 "that step by one operator can be traced"
             )
-        hooks = (_global_pre_hooks, self._step_pre_hooks, self._step_post_hooks, _global_post_hooks)
-        if any(hooks):
-            refuse(
-                "hooks",
-                f"{name}.step",
-                "has step hooks, which a program would not call again",
-                "do the work of the hooks in the traced function",
-            )
-        for of in hooks:
-            assume_items(f"the step hooks of {name}", of)
         assume_items(f"the states of {name}", self.__dict__, ("state",))
         assume_items(f"the groups of {name}", self.__dict__, ("param_groups",))
         assume_items(f"the groups of {name}", self.param_groups)
@@ -301,6 +307,41 @@ class Optimizer:
                 if option != "params" and not self._is_operand(option, value):
                     assume_items(f"{option} of {name}", group, (option,))
 
+    # ---- steps of captured programs that data decides (amp.GradScaler)
+
+    def _tensors_of_step(self) -> list[Tensor]:
+        """Returns the parameters with gradients and their states, in order; makes missing states."""
+        tensors: list[Tensor] = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    state = self._state(p, group)
+                    tensors += [p, *[x for x in state.values() if isinstance(x, Tensor)]]
+        return tensors
+
+    def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """Returns the state of a parameter; makes the first one."""
+        return self.state[p]
+
+    def _before_step(self) -> list[Tensor]:
+        """Returns copies of what a step changes."""
+        self._check_traced()
+        return [t.detach().clone() for t in self._tensors_of_step()]
+
+    def _keep(self, stepped: Tensor, before: list[Tensor]) -> None:
+        """Sets what a step has changed back to ``before`` unless ``stepped``, a tensor of one bool."""
+        done: set[int] = set()  # counters are shared
+        with _C.GradMode(False):
+            for t, old in zip(self._tensors_of_step(), before):
+                if id(t) not in done:
+                    done.add(id(t))
+                    t.copy_(_C.functions.where(stepped, t, old))
+
+    @classmethod
+    def _reports_reads(cls) -> bool:
+        """Returns whether the methods of this class tell a trace all that they read."""
+        return cls._traceable and cls.__module__.startswith(_C.package_name() + ".optim.")
+
     @staticmethod
     def _is_operand(option: str, value: Any) -> bool:
         """Returns whether a traced step reads the option at each call."""
@@ -308,6 +349,7 @@ class Optimizer:
 
     def _step_traced(self, step: Callable, args: Any, kwargs: Any) -> Any:
         """Calls ``step`` with learning rates that the program reads at each call."""
+        self._check_traced()
         name, own = type(self).__name__, [dict(group) for group in self.param_groups]
         try:
             for k, group in enumerate(self.param_groups):

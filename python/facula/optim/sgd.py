@@ -75,13 +75,8 @@ class SGD(GroupOptimizer):
         started = [p for p in params if self.state[p].get("momentum_buffer") is not None]
         new = [p for p in params if self.state[p].get("momentum_buffer") is None]
         for p in new:
-            self.state[p]["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
+            self._state(p, group)
         if new and _C.is_tracing():  # a program repeats this step, but a first step happens only once
-            if group["dampening"]:
-                raise NotImplementedError(
-                    "SGD with dampening takes its first step otherwise than the rest\n"
-                    "  hint: take a step before tracing"
-                )
             started, new = params, []
         for chosen, first in ((started, False), (new, True)):
             if chosen:
@@ -92,6 +87,17 @@ class SGD(GroupOptimizer):
                     *options,
                     first,
                 )
+
+    def _state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
+        state = self.state[p]
+        if group["momentum"] and state.get("momentum_buffer") is None:
+            if group["dampening"] and _C.is_tracing():
+                raise NotImplementedError(
+                    "SGD with dampening takes its first step otherwise than the rest\n"
+                    "  hint: take a step before tracing"
+                )
+            state["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
+        return state
 
     def _step_sparse(self, p: Any, group: dict[str, Any]) -> None:
         """Steps with a sparse gradient; its running sum is sparse too."""

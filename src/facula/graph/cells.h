@@ -53,6 +53,13 @@ class Cells {
   // Marks two cells as one memory of eager calls, or, unless `apart` is empty, as one where these guards do not hold.
   void join(Cell& a, Cell& b, const std::vector<sym::Guard>& apart);
   bool any_stale() const { return any_stale_; }
+  // How often memory was written that is from outside, or whose first value has a number below `values`.
+  int writes(size_t values) const {
+    int count = 0;
+    for (auto& c : cells_)
+      if (!c.first->producer || size_t(c.first->id) < values) count += c.version;
+    return count;
+  }
   bool any_history() const { return any_history_; }
   void give_history(Cell& c) { c.has_history = any_history_ = true; }
 

@@ -167,15 +167,18 @@ void Gradients::check_leaf(const Tensor& leaf) const {
       << hint("detach() it, or compute it inside");
 }
 
-void Gradients::check_hooks(const char* op, std::span<Value* const> wrt) const {
-  if (!refuses_hooks_) return;
-  auto any = [](const autograd::Accumulator* sums) {
-    return sums && !(sums->pre_hooks.empty() && sums->post_hooks.empty() && sums->after.empty());
-  };
-  bool hooked = tracer_.packs() || !retained_.empty();
-  for (auto& [v, node] : hooks_) hooked |= !node->pre_hooks.empty();
-  for (auto* v : wrt) hooked |= v->constant.defined() && any(accumulator_of(v->constant));
-  trace_check(!hooked, hooks, op) << "calls hooks in the middle of the gradients";
+// Hooks of tensors and hooks after accumulation are called in turn, which two passes over the leaves do not keep.
+void Gradients::check_order(std::span<Value* const> wrt) const {
+  bool inner = tracer_.packs(), last = false;
+  for (auto& [v, node] : hooks_) inner |= !node->pre_hooks.empty();
+  for (auto* v : wrt) {
+    auto* sums = v->constant.defined() ? accumulator_of(v->constant) : nullptr;
+    if (!sums) continue;
+    inner |= !sums->pre_hooks.empty();
+    last |= !sums->post_hooks.empty() || !sums->after.empty();
+  }
+  trace_check(!(inner && last), hooks, "backward")
+      << "calls hooks of tensors and hooks after the accumulation of gradients in turn";
 }
 
 void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
@@ -212,19 +215,25 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
   auto all = inputs.empty() ? leaves() : std::vector<Tensor>(inputs.begin(), inputs.end());
   std::vector<Value*> wrt;
   for (auto& t : all) wrt.push_back(leaf_value(t));
-  // Without hooks all gradients are computed before the first slot changes, so that a break leaves the slots alone.
+  if (fills_last_) check_order(wrt);
   std::vector<std::pair<size_t, Tensor>> complete;
+  std::vector<Tensor> retained;
+  for (auto& r : retained_) retained.push_back(r.into->grad);
   bool differentiated = std::exchange(differentiates_, true);
+  is_passing_ = fills_last_;
   try {
     gradients_of("backward", outputs, seeds, wrt, false, [&](size_t k, Tensor g) {
       check_leaf(all[k]);
-      if (refuses_hooks_) complete.emplace_back(k, std::move(g));
+      if (fills_last_) complete.emplace_back(k, std::move(g));
       else accumulate(all[k], g);
     });
   } catch (...) {
-    if (refuses_hooks_) differentiates_ = differentiated;
+    is_passing_ = false;
+    for (size_t k = 0; k < retained.size(); ++k) retained_[k].into->grad = retained[k];
+    if (fills_last_) differentiates_ = differentiated;
     throw;
   }
+  is_passing_ = false;
   for (auto& [k, g] : complete) accumulate(all[k], g);
 }
 
@@ -288,6 +297,7 @@ void Gradients::slot_of(const Tensor& leaf, bool reads) {
   if (argument < 0 && leaf.is_traced()) return;
   trace_check(!in_backward(), custom_function, "backward")
       << "of a custom function looks at .grad" << hint("use autograd.grad()");
+  trace_check(!is_passing_, hooks, "backward") << "calls a hook that looks at .grad of another tensor";
   auto [it, fresh] = slot_numbers_.try_emplace(leaf.impl(), slots_.size());
   if (!fresh) return;
   slots_.push_back({argument, leaf, autograd::ensure_meta(leaf).grad, reads,
@@ -359,7 +369,6 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
   op::Mode::With on(&tracer_);
   Tracer::Inside here(&tracer_);
   Tracer::SameLine line(&tracer_);
-  check_hooks(op, wrt);
   At::next_phase();
   At outside({At::now().phase, 0});
   std::vector<Value*> roots;

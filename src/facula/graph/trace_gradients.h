@@ -54,8 +54,8 @@ class Gradients final : public autograd::Tracing {
   };
   std::vector<Used> used() const;
 
-  // Lets backward passes break that would call hooks, because nobody repeats what hooks do to Python objects.
-  void refuse_hooks() { refuses_hooks_ = true; }
+  // Lets backward passes fill slots when all gradients have been recorded, so that a break before leaves the slots alone.
+  void fill_slots_last() { fills_last_ = true; }
   // Whether the function has changed the gradient slot of a tensor from outside, so that its contents are the function's.
   bool has_changed_slot(const Tensor& leaf) const;
 
@@ -89,7 +89,7 @@ class Gradients final : public autograd::Tracing {
   std::vector<Tensor> leaves() const;
   void accumulate(const Tensor& leaf, const Tensor& gradient);
   void check_leaf(const Tensor& leaf) const;
-  void check_hooks(const char* op, std::span<Value* const> wrt) const;
+  void check_order(std::span<Value* const> wrt) const;
   // The gradients of `wrt`. `ready` is called with the number of each when it is complete, in the engine's order.
   std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,
                                    std::span<const Tensor> seeds, std::span<Value* const> wrt,
@@ -106,7 +106,8 @@ class Gradients final : public autograd::Tracing {
   std::vector<Retained> retained_;
   std::vector<std::pair<Tensor, Value*>>
       own_leaves_;  // leaves that the function has made, and their first values
-  bool differentiates_ = false, refuses_hooks_ = false;
+  bool differentiates_ = false, fills_last_ = false;
+  bool is_passing_ = false;  // a backward pass has gradients that it has not put into slots
 };
 
 }  // namespace facula::graph

@@ -91,6 +91,7 @@ class Tracer final : public op::Mode {
     return v->id >= 0 && size_t(v->id) < graph_->values().size() &&
            graph_->values()[size_t(v->id)].get() == v;
   }
+  int writes(size_t values) const { return cells_.writes(values); }
   // Refuses memory that other memory of eager calls would share, and the trace copies.
   void check_separate(const Location& at) const;
   // Whether the memory of v was written since.

@@ -174,7 +174,7 @@ void OpenTrace::begin() {
   recording_ = std::make_unique<graph::Recording>(std::make_shared<sym::Shapes>(),
                                                   std::span<const graph::InputSpec>(), capture_.get());
   recording_->tracer().keep_handles();
-  if (refuses_hooks_) refuse_hooks();
+  if (fills_last_) fill_slots_last();
   sources_.clear();
 }
 

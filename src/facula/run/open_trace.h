@@ -125,7 +125,7 @@ class OpenTrace {
       std::function<Segment::Runner(const std::shared_ptr<Segment>&, std::span<const Tensor> inputs)>;
   void compile_by(Backend backend) { backend_ = std::move(backend); }
   // See Gradients.
-  void refuse_hooks() { refuses_hooks_ = true, recording_->gradients().refuse_hooks(); }
+  void fill_slots_last() { fills_last_ = true, recording_->gradients().fill_slots_last(); }
   bool has_changed_slot(const Tensor& leaf) const { return recording_->gradients().has_changed_slot(leaf); }
   // The sources of the tensors and numbers that were announced, in order.
   std::span<const SourceId> sources() const { return sources_; }
@@ -134,6 +134,9 @@ class OpenTrace {
   // How often the trace itself refers to each handle that a call returned.
   std::unordered_map<const TensorImpl*, size_t> own_references() const;
   size_t calls() const { return recording_->graph().nodes.size(); }
+  size_t values() const { return recording_->graph().values().size(); }
+  // How often memory was written that is from outside, or whose first value has a number below `values`.
+  int writes(size_t values) const { return recording_->tracer().writes(values); }
   // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).
   void at_line(const char* file, int line, const char* module_path = "");
 
@@ -158,7 +161,7 @@ class OpenTrace {
   std::vector<SourceId> sources_;
   graph::SourceLine line_;
   Active* active_ = nullptr;
-  bool refuses_hooks_ = false;
+  bool fills_last_ = false;
 };
 
 Tensor number_input(const Scalar& value);

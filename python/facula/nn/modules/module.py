@@ -517,10 +517,12 @@ class Module(_C.ModuleBase):
         return self._apply(lambda t: t.xpu(device))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compiles the module in place, as :func:`facula.compile` does: it is called as before."""
+        """Makes calls of the module run :func:`facula.compile`'s form of ``forward``; the arguments are those
+        of ``compile``. Copies and pickles of the module are not compiled.
+        """
         from ...compiler import compile
 
-        compile(self.forward, *args, **kwargs)
+        self.__dict__["forward"] = compile(self.forward, *args, **kwargs)
 
     def type(self: T, dst_type: Any) -> T:
         return self._apply(lambda t: t.to(dst_type))
@@ -876,7 +878,12 @@ class Module(_C.ModuleBase):
         return _IncompatibleKeys(missing, unexpected)
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        state = dict(self.__dict__)
+        if (original := getattr(state.get("forward"), "_torchdynamo_orig_callable", None)) is not None:
+            del state["forward"]
+            if getattr(original, "__self__", None) is not self:  # a function that was assigned
+                state["forward"] = original
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Module.__init__(self)  # older files lack some of these tables

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import _C
-from ._file_check import FileCheck as FileCheck
+from .. import _C
+from .._file_check import FileCheck as FileCheck
 
 Tensor = _C.Tensor
 

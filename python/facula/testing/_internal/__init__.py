@@ -1,0 +1,1 @@
+"""The parts of PyTorch's internal test helpers that test suites of other libraries import."""
