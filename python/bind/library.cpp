@@ -325,7 +325,7 @@ PyObject* operator_facts(PyObject*, PyObject* full_name) {
                          flag((o.calls() && !o.vjp) ||
                               (o.is<op::Foreign>() && o.as<op::Foreign>()->functions->is_composite())),
                          "native", keys.get(), "foreign", flag(o.is<op::Foreign>()), "gradient",
-                         flag(has_gradient));
+                         flag(has_gradient), "repeatable", flag(!o.calls() && o.effects.repeatable()));
   });
 }
 
