@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "facula/extend/library.h"
+#include "facula/extend/method_operator.h"
 #include "facula/extend/native.h"
 #include "facula/extend/python_api.h"
 #include "facula/extend/transaction.h"
@@ -277,6 +278,17 @@ PyObject* class_restore(PyObject*, PyObject* args) {
     return object_of_value(call_method(*c.set_state, nullptr, one.get(), nullptr)).detach();
   });
 }
+// method_operator(namespace, name, method) -> full name of its operator
+PyObject* method_operator(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char *ns, *name, *method;
+    if (!PyArg_ParseTuple(args, "sss:method_operator", &ns, &name, &method)) return nullptr;
+    auto& c = known_class(ns, name);
+    auto* m = find_method(c.methods, method);
+    runtime_check(m, method) << "the class has no method of this name";
+    return unicode(extend::method_operator(c, *m));
+  });
+}
 PyObject* set_class_factory(PyObject*, PyObject* f) {
   Py_XSETREF(python_class, Py_NewRef(f));
   Py_RETURN_NONE;
@@ -386,6 +398,8 @@ PyMethodDef functions[] = {
     {"class_facts", class_facts, METH_VARARGS, "class_facts(namespace, name): what a C++ class has."},
     {"class_static", class_static, METH_VARARGS, "class_static(namespace, name, method, args, kwargs)"},
     {"class_restore", class_restore, METH_VARARGS, "class_restore(namespace, name, state) -> object"},
+    {"method_operator", method_operator, METH_VARARGS,
+     "method_operator(namespace, name, method) -> full name of the operator that graphs call for a method"},
     {"set_class_factory", set_class_factory, METH_O,
      "Sets what gives the Python class of (namespace, name)."},
     {nullptr, nullptr, 0, nullptr}};

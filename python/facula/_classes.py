@@ -42,9 +42,18 @@ def _method(fact: tuple, owner: str) -> Any:
     name = fact[0]
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if _C.is_tracing():
+            return _recorded(self, fact, args, kwargs)
         return self._call(name, args, kwargs)
 
     return _describe(method, fact, owner, True)
+
+
+def _recorded(self: Any, fact: tuple, args: tuple, kwargs: dict) -> Any:
+    from ._library.fake_class_registry import recorded
+    from .program import fakes_of_trace
+
+    return recorded(self, fact, args, kwargs, fakes_of_trace(f"{type(self).__qualname__}.{fact[0]}"))
 
 
 def _static(fact: tuple, namespace: str, owner: str) -> Any:

@@ -162,7 +162,8 @@ class OpOverloadPacket:
         return [*self._by_overload, *(["out"] if out else [])]
 
     def __getattr__(self, overload: str) -> OpOverload:
-        operators = [] if overload.startswith("_") else self._overload(overload)
+        is_private = overload.startswith("_") and overload not in vars(self).get("_by_overload", ())
+        operators = [] if is_private else self._overload(overload)
         if not operators:
             raise AttributeError(
                 f"The underlying op of '{self._namespace}.{self._name}' has no overload name '{overload}'"

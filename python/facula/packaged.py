@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def _library(path: str | os.PathLike | None = None) -> Any:
     array, program = ctypes.POINTER(_Array), ctypes.c_void_p
     library.facula_error.restype = ctypes.c_char_p
     library.facula_load.restype, library.facula_load.argtypes = program, [ctypes.c_char_p]
+    library.facula_load_library.argtypes = [ctypes.c_char_p]
     library.facula_free.argtypes = library.facula_inputs.argtypes = library.facula_outputs.argtypes = [
         program
     ]
@@ -53,8 +55,16 @@ def _library(path: str | os.PathLike | None = None) -> Any:
 class PackagedProgram:
     """A loaded package: called with NumPy arrays, it returns an array, or a tuple of them."""
 
-    def __init__(self, path: str | os.PathLike, library: str | os.PathLike | None = None) -> None:
-        self._library = _library(library)
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        library: str | os.PathLike | None = None,
+        extensions: Iterable[str | os.PathLike] = (),
+    ) -> None:
+        self._library, self._program = _library(library), None
+        for extension in extensions:
+            if self._library.facula_load_library(os.fsencode(extension)):
+                self._fail()
         self._program = self._library.facula_load(os.fsencode(path))
         if not self._program:
             self._fail()
@@ -118,8 +128,13 @@ class PackagedProgram:
             self._fail()
 
 
-def load_package(path: str | os.PathLike, library: str | os.PathLike | None = None) -> PackagedProgram:
+def load_package(
+    path: str | os.PathLike,
+    library: str | os.PathLike | None = None,
+    extensions: Iterable[str | os.PathLike] = (),
+) -> PackagedProgram:
     """Loads a package for NumPy arrays. ``library`` is the path of ``libfacula.so``, by default in the folder
-    of this module. A package contains machine code, which is run: load only packages that you trust.
+    of this module; ``extensions`` are libraries of operators and classes that the program calls. A package
+    contains machine code, which is run: load only packages that you trust.
     """
-    return PackagedProgram(path, library)
+    return PackagedProgram(path, library, extensions)

@@ -265,6 +265,8 @@ class _Trace:
             Callable[[], Any]
         ] = []  # what each call does to Python objects, behind the program
         self.changed: set[Any] = set()  # whose numbers an effect changes
+        # The fakes of objects of C++ classes, by identity, beside the objects (_library/fake_class_registry.py).
+        self.fakes: dict[int, tuple[Any, Any]] = {}
         self.modules: dict[int, Any] = {}  # that were called, by identity
         self.attributes: dict[int, dict] = {}  # their attributes when they were first called
 
@@ -432,6 +434,20 @@ def refuse(reason: str, operator: str, message: str, fix: str) -> None:
     """While a function is traced whose program will not repeat what Python does: raises a break."""
     if _traces and _traces[-1].repeats_calls_alone:
         raise _broken(reason, operator, message, fix)
+
+
+def fakes_of_trace(method: str) -> dict[int, tuple[Any, Any]]:
+    """While a function is traced: returns the fakes of objects of C++ classes. Raises a break where the
+    function is not traced by this module.
+    """
+    if not _traces:
+        raise _broken(
+            "python",
+            method,
+            "is a method of a C++ class, which this trace does not record",
+            "call it outside of the traced function",
+        )
+    return _traces[-1].fakes
 
 
 def counted() -> list[Tensor]:
@@ -615,6 +631,8 @@ def _written(x: Any) -> Any:
         return {"tensor": None}
     if isinstance(x, _Result):
         return {"tensor": x.number}
+    if isinstance(x, _C.ScriptObject):
+        return {"object": f"{x._namespace}.{x._class_name}"}
     node = _pytree.SUPPORTED_NODES.get(type(x))
     if node is None:
         raise NotImplementedError(
@@ -644,6 +662,11 @@ def _read(x: Any) -> Any:
         return _C.device(value)
     if what == "tensor":
         return _TENSOR if value is None else _Result(value)
+    if what == "object":
+        raise NotImplementedError(
+            f"load: an object of the class {value} is an argument or result of the program\n"
+            "  hint: load the file as an exported program (export.load)"
+        )
     if what != "node":
         raise ValueError(f"unknown kind of value {what!r}")
     name, items, context = value

@@ -5,7 +5,11 @@ import operator
 import pytest
 from facula.export import export
 from facula.fx import passes, symbolic_trace
+from facula.fx.passes.annotate_getitem_nodes import annotate_getitem_nodes
+from facula.fx.passes.dialect.common.cse_pass import CSEPass
+from facula.fx.passes.fake_tensor_prop import FakeTensorProp
 from facula.fx.passes.graph_drawer import FxGraphDrawer
+from facula.fx.passes.graph_manipulation import get_size_of_all_nodes
 from facula.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from facula.fx.passes.infra.pass_base import PassBase, PassResult
 from facula.fx.passes.infra.pass_manager import (
@@ -17,8 +21,10 @@ from facula.fx.passes.net_min_base import _MinimizerBase, _MinimizerSettingBase
 from facula.fx.passes.operator_support import OperatorSupport, any_chain, chain, create_op_support
 from facula.fx.passes.shape_prop import ShapeProp
 from facula.fx.passes.split_module import split_module
-from facula.fx.passes.splitter_base import _SplitterBase
-from facula.fx.passes.tools_common import legalize_graph
+from facula.fx.passes.split_utils import split_by_tags
+from facula.fx.passes.splitter_base import _SplitterBase, _SplitterSettingBase
+from facula.fx.passes.tools_common import legalize_graph, stable_topological_sort
+from facula.fx.passes.utils.fuser_utils import erase_nodes, fuse_as_graphmodule, insert_subgm
 
 import facula
 from facula import nn
@@ -195,3 +201,121 @@ def test_the_node_that_differs_is_found(method):
 
     minimizer = Faulty(flat, (X,), compare, _MinimizerSettingBase(traverse_method=method))
     assert [n.name for n in minimizer.minimize()] == ["tanh"]
+
+
+# ---- sizes among nodes, tags, sizes in bytes, merged calls
+
+
+def with_sizes(x):
+    y = x + 1
+    n = y.size(0)
+    return y.reshape(n * 2, -1).relu() * 3
+
+
+def add_like(names):
+    return create_op_support(lambda modules, n: getattr(n.target, "__name__", n.target) in names)
+
+
+def test_nodes_that_pass_sizes_stay_in_one_part():
+    facula.manual_seed(0)
+    gm = symbolic_trace(with_sizes)
+    every = add_like(["add", "size", "mul", "reshape", "relu"])
+    split = _SplitterBase(gm, [X], every, _SplitterSettingBase())
+    assert len(split.fusions) == 3 and {len(g) for g in split.fusions.values()} == {3}  # size, mul, reshape
+    assert [p.is_acc for p in split.put_nodes_into_subgraphs()] == [True]
+    # Where the reshape is not supported, the nodes that compute its sizes are not either.
+    some = _SplitterBase(gm, [X], add_like(["add", "size", "mul", "relu"]), _SplitterSettingBase())
+    assert {n.name for n in some.acc_nodes} == {"add", "relu", "mul_1"}
+    result = some.generate_split_results()
+    assert list(result.submodule_inputs) == [n for n, _ in result.split_module.named_children()]
+    assert facula.equal(result.split_module(X), gm(X))
+    (given,) = result.submodule_inputs["_run_on_acc_0"]
+    assert facula.equal(given, X)
+
+
+def test_nodes_out_of_order_are_sorted_stably():
+    gm = symbolic_trace(lambda x: (x + 1) * (x + 2))
+    add, add_1, mul = (n for n in gm.graph.nodes if n.op == "call_function")
+    mul.append(add)  # behind the node that reads it
+    assert [n.name for n in stable_topological_sort(gm).graph.nodes][1:4] == ["add_1", "add", "mul"]
+    gm.recompile()
+    assert facula.equal(gm(X), (X + 1) * (X + 2))
+
+
+def test_a_graph_is_split_by_tags():
+    gm = symbolic_trace(net())
+    for n in gm.graph.nodes:
+        if n.op == "call_module":
+            n.tag = "low" if int(n.target) < 2 else "high"
+    parts, names = split_by_tags(gm, ["low", "high"], return_fqn_mapping=True)
+    assert [n for n, _ in parts.named_children()] == ["low", "high"] and names["low.0"] == "0"
+    assert facula.equal(parts(X), gm(X))
+    with pytest.raises(AssertionError, match="reads _1 of the later part low"):
+        split_by_tags(gm, ["high", "low"])
+
+
+def test_sizes_of_nodes_are_recorded_in_bytes():
+    gm = symbolic_trace(net())
+    get_size_of_all_nodes(gm, [X])
+    sizes = {n.name: n.size_bytes for n in gm.graph.nodes if n.op != "output"}
+    assert sizes["x" if "x" in sizes else "input_1"].output_size == 3 * 4 * 4
+    assert sizes["_0"] == (3 * 8 * 4, 3 * 8 * 4 + (4 * 8 + 8) * 4)
+
+
+def test_equal_calls_are_merged_and_random_ones_are_not():
+    aten = facula.ops.aten
+
+    def twice(x):
+        return aten.sin.default(x) + aten.sin.default(x), aten.rand_like.default(x) - aten.rand_like.default(x)
+
+    gm = symbolic_trace(twice)
+    merged = CSEPass()(gm)
+    assert merged.modified
+    targets = [str(n.target) for n in merged.graph_module.graph.nodes if n.op == "call_function"]
+    assert targets.count("aten.sin.default") == 1 and targets.count("aten.rand_like.default") == 2
+    assert facula.equal(merged.graph_module(X)[0], gm(X)[0])
+    assert not CSEPass()(merged.graph_module).modified
+    module = exported()
+    result = CSEPass()(module).graph_module
+    assert facula.equal(result(X), module(X))
+
+
+def test_metadata_is_found_without_computing():
+    gm = symbolic_trace(net())
+    assert FakeTensorProp(gm).propagate(X).device.type == "meta"
+    (last,) = [n for n in gm.graph.nodes if n.name == "_4"]
+    assert tuple(last.meta["tensor_meta"].shape) == (3, 2) and last.meta["val"].is_meta
+
+
+def test_nodes_are_fused_and_the_call_put_in_their_place():
+    gm = symbolic_trace(lambda x: ((x + 1).relu(), (x + 1) * 2))
+    chosen = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
+    fused, inputs, outputs = fuse_as_graphmodule(gm, chosen, "Fused")
+    assert [n.name for n in inputs] == ["x"] and len(outputs) == 2
+    expected = gm(X)
+    insert_subgm(gm, fused, inputs, outputs)
+    erase_nodes(gm, chosen)
+    gm.graph.lint()
+    gm.recompile()
+    assert all(facula.equal(a, b) for a, b in zip(gm(X), expected, strict=True))
+    assert [n.op for n in gm.graph.nodes].count("call_module") == 1
+
+
+def test_parts_lose_the_views_at_their_ends():
+    gm = symbolic_trace(lambda x: (x.t() + 1).t())
+    partitioner = CapabilityBasedPartitioner(
+        gm, add_like(["t", "add"]), allows_single_node_partition=True, non_compute_ops=["t"]
+    )
+    (part,) = partitioner.propose_partitions()
+    assert part.size() == 3
+    partitioner.remove_bookend_non_compute_ops([part])
+    assert [n.name for n in part.nodes] == ["add"]
+
+
+def test_items_of_annotated_sequences_have_types():
+    graph = facula.fx.Graph()
+    x = graph.placeholder("x", type_expr=tuple[int, facula.Tensor])
+    first, second = (graph.call_function(operator.getitem, (x, k)) for k in range(2))
+    graph.output(second)
+    annotate_getitem_nodes(graph)
+    assert first.type is int and second.type is facula.Tensor

@@ -2,6 +2,8 @@
 
     python tests/zoo/exports.py [--only REGEX] [--missing] [--peer] [--report build/exports.md]
 
+The models are those of models.txt and the programs of bench/programs.py.
+
 A model passes if its exported program, loaded from its file (by C++ as well), gives the model's outputs for
 batches of 1, 2 and 3 within 1e-5 of the largest element. The report keeps the rows of earlier runs for models
 that are not run, and the peer's results where --peer asks for them.
@@ -10,6 +12,7 @@ that are not run, and the peer's results where --peer asks for them.
 import argparse
 import json
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -72,7 +75,7 @@ def write(report, lines, rows):
     text = [
         "# Exported models",
         "",
-        "Written by `make export ARGS=--zoo`: published models, unmodified, in eval mode, exported with a",
+        "Written by `make export ARGS=--zoo`: published models, and the programs of bench/programs.py, in eval mode, exported with a",
         "dynamic batch, saved, loaded (on Facula by C++ too) and run with batches of 1, 2 and 3. *equal*:",
         "within 1e-5 of the model's outputs; *not one*: equal, but a batch of one is refused. Seconds of",
         "export.",
@@ -93,7 +96,11 @@ def main(arguments=None):
     parser.add_argument("--peer", action="store_true", help="run the peer too")
     parser.add_argument("--report", type=Path)
     a = parser.parse_args(arguments)
+    sys.path.insert(0, str(zoo.ROOT / "bench"))
+    from programs import PROGRAMS
+
     lines = [n for n in EXPORT.with_name("models.txt").read_text().splitlines() if not n.startswith("#")]
+    lines += [f"program {name}" for name in PROGRAMS]
     rows = recorded(a.report)
     chosen = [line for line in lines if re.search(a.only, line)]
     if a.missing:

@@ -4,6 +4,7 @@
 - ``graph.json``: the graph of an ExportedProgram with its signature, sizes and structures
 - ``program.json``: the same program as the compiler's graph, as text, with its captured tensors: C++ loads
   this one
+- ``objects.json``: the objects of C++ classes, by class and state, if there are any
 - ``tensors.json``: dtype, sizes, strides and storage of each tensor
 - ``storages/0``, ...: the bytes of the storages, each at a multiple of 64 bytes, so that readers can map them
 
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from .._classes import _restore
 from .._higher_order_ops._regions import regions_in
 from .._ops import FunctionOperator, HigherOrderOperator, OpOverload, _operator
 from ..fx import Graph
@@ -39,19 +41,23 @@ from .exported_program import CallSpec, Checks, ExportedProgram, Input
 
 __all__ = ["FORMAT", "VERSION", "Archive", "load", "save"]
 
-FORMAT, VERSION = "facula program", 1
+FORMAT, VERSION = "facula program", 2
 ALIGNMENT = 64
 # By version: a function that changes the parts of a file (a dict of what the JSON files contain) to the
 # next version.
-_UPGRADES: dict[int, Callable[[dict], dict]] = {}
+_UPGRADES: dict[int, Callable[[dict], dict]] = {1: lambda parts: parts}  # 2 has objects
 _LITTLE_ENDIAN_NAMES = ("facula.json", "graph.json", "program.json", "tensors.json")
 _MOST_JSON = 1 << 30
 
 
 class Tensors:
-    """The tensors of a file, by number; those that share memory share a storage."""
+    """The tensors of a file, by number; those that share memory share a storage. And its objects of C++
+    classes, each after those that its state holds.
+    """
 
     def __init__(self) -> None:
+        self.objects: list[dict] = []
+        self._object_numbers: dict[int, int | None] = {}  # by identity; None while the state is written
         self.entries: list[dict] = []
         self.storages: list[Any] = []
         self._numbers: dict[int, int] = {}
@@ -85,6 +91,43 @@ class Tensors:
         self._numbers[id(t)] = len(self.entries) - 1
         self._alive += [t, storage]
         return self._numbers[id(t)]
+
+
+    def object_number(self, x: Any) -> int:
+        """Returns the number of an object, adding it if it is not there."""
+        key = x._identity()
+        if key not in self._object_numbers:
+            self._object_numbers[key] = None
+            state = _argument(x.__getstate__(), self)
+            self._object_numbers[key] = len(self.objects)
+            self.objects.append({"class": f"{x._namespace}.{x._class_name}", "state": state})
+            self._alive.append(x)
+        number = self._object_numbers[key]
+        if number is None:
+            raise NotImplementedError(
+                f"save: objects of the class {x._namespace}.{x._class_name} hold each other, which a file "
+                "cannot hold"
+            )
+        return number
+
+
+class Parts(list):
+    """The tensors of a file that was loaded, by number, and its objects."""
+
+    def __init__(self, tensors: list, objects: list[dict]) -> None:
+        super().__init__(tensors)
+        self.objects: list[Any] = []
+        for entry in objects:
+            namespace, _, name = entry["class"].partition(".")
+            try:
+                _C.class_facts(namespace, name)
+            except RuntimeError:
+                raise NotImplementedError(
+                    f"load: the program holds an object of the class {entry['class']}, which this process does "
+                    "not have\n  hint: load the library that defines it first"
+                ) from None
+            state = _argument_of(entry["state"], {}, self)
+            self.objects.append(_restore(namespace, name, state))
 
 
 class _Writer:
@@ -131,6 +174,8 @@ def _argument(x: Any, tensors: Tensors) -> Any:
         return {"error": x.__name__}
     if isinstance(x, _C.Tensor):
         return {"tensor": tensors.number(x)}
+    if isinstance(x, _C.ScriptObject):
+        return {"object": tensors.object_number(x)}
     raise NotImplementedError(
         f"save: the graph has an argument of the type {type(x).__name__}, which a file cannot hold"
     )
@@ -171,6 +216,8 @@ def _argument_of(x: Any, nodes: dict[str, Node], tensors: list) -> Any:
         return looked_up
     if kind == "tensor":
         return tensors[_index(value, len(tensors))]
+    if kind == "object":
+        return tensors.objects[_index(value, len(tensors.objects))]  # type: ignore[attr-defined]
     raise ValueError(f"unknown kind of argument {kind!r}")
 
 
@@ -311,8 +358,11 @@ def _spec_of(tree: Any) -> Any:
 
 
 def _spec(s: Any) -> list:
-    constant = isinstance(s.arg, signature.ConstantArgument)
-    arg = ["constant", s.arg.name, _argument(s.arg.value, Tensors())] if constant else ["tensor", s.arg.name]
+    arg = ["tensor", s.arg.name]
+    if isinstance(s.arg, signature.ConstantArgument):
+        arg = ["constant", s.arg.name, _argument(s.arg.value, Tensors())]
+    elif isinstance(s.arg, signature.CustomObjArgument):
+        arg = ["object", s.arg.name, s.arg.class_fqn]
     return [s.kind.name, arg, s.target, getattr(s, "persistent", None)]
 
 
@@ -320,6 +370,8 @@ def _spec_from(entry: list, kinds: Any, make: Any) -> Any:
     kind, arg, target, persistent = entry
     if arg[0] == "constant":
         argument: Any = signature.ConstantArgument(arg[1], _argument_of(arg[2], {}, []))
+    elif arg[0] == "object":
+        argument = signature.CustomObjArgument(arg[1], arg[2])
     else:
         argument = signature.TensorArgument(arg[1])
     rest = (persistent,) if make is signature.InputSpec else ()
@@ -356,6 +408,11 @@ def _exported(ep: ExportedProgram, tensors: Tensors) -> dict:
         "constants": [
             [name, tensors.number(t)] for name, t in ep.constants.items() if isinstance(t, _C.Tensor)
         ],
+        "objects": [
+            [name, tensors.object_number(x)]
+            for name, x in ep.constants.items()
+            if isinstance(x, _C.ScriptObject)
+        ],
         "arguments": {
             "structure": _leaf_tree(c.call_spec.in_spec),
             "names": c.names,
@@ -375,11 +432,12 @@ def _exported(ep: ExportedProgram, tensors: Tensors) -> dict:
     }
 
 
-def _exported_of(e: dict, tensors: list) -> ExportedProgram:
+def _exported_of(e: dict, tensors: Parts) -> ExportedProgram:
     root: dict = {}
     graph = _graph_of(e, tensors, root)
     state = {name: tensors[_index(k, len(tensors))] for name, k in e["state"]}
     constants = {name: tensors[_index(k, len(tensors))] for name, k in e["constants"]}
+    constants |= {name: _argument_of({"object": k}, {}, tensors) for name, k in e.get("objects", [])}
     root |= {
         n.target: constants[n.target] for n in graph.nodes if n.op == "get_attr" and n.target not in root
     }
@@ -440,10 +498,13 @@ def _native(program: Any, tensors: Tensors) -> dict:
 
     captured = [tensors.number(t) for t in facts["captured"]]
     graph = native.text()
+    regions = regions_in(graph)
+    _check_regions(regions)
     return {
         "name": facts["name"],
         "graph": graph.split("\n"),
-        "regions": regions_in(graph),
+        "regions": regions,
+        "objects": [tensors.object_number(x) for x in _objects_of(facts)],
         "captured": captured,
         "results": facts["results"],
         "differentiates": facts["differentiates"],
@@ -455,6 +516,23 @@ def _native(program: Any, tensors: Tensors) -> dict:
         "checks": [[kind.__name__, text] for kind, text in program._checks],
         "extra": json.dumps({"arguments": _written(program._example), "results": _written(program._results)}),
     }
+
+
+def _objects_of(facts: dict) -> list:
+    """Returns the objects of a program in the order of their numbers in its text."""
+    objects: dict[int, Any] = {}
+    for call in facts["nodes"]:
+        for x in call[1]:
+            if isinstance(x, _C.ScriptObject):
+                objects.setdefault(x._identity(), x)
+    return list(objects.values())
+
+
+def _check_regions(regions: list[dict]) -> None:
+    if any("=object " in line for r in regions for lines in r["functions"] for line in lines):
+        raise NotImplementedError(
+            "save: a function of cond, while_loop, scan or map calls a method of a C++ class; call it outside"
+        )
 
 
 # ---- files
@@ -499,9 +577,12 @@ def write(f: Any, parts: dict[str, Any], tensors: Tensors, extra_files: dict[str
     named = isinstance(f, (str, os.PathLike))
     with replacing(os.fspath(f), "export.save") if named else contextlib.nullcontext(f) as file:
         writer = _Writer(file)
-        writer.json("facula.json", {"format": FORMAT, "version": VERSION, "written by": str(__version__)})
+        version = 2 if tensors.objects else 1  # earlier releases read programs without objects
+        writer.json("facula.json", {"format": FORMAT, "version": version, "written by": str(__version__)})
         for name, part in parts.items():
             writer.json(name, part)
+        if tensors.objects:
+            writer.json("objects.json", tensors.objects)
         sizes = [s.nbytes() for s in tensors.storages]
         writer.json("tensors.json", {"tensors": tensors.entries, "storages": sizes})
         for k, storage in enumerate(tensors.storages):
@@ -649,7 +730,8 @@ def load(
     try:
         for name in extra_files or {}:
             extra_files[name] = bytes(archive.record(archive.zip.getinfo(f"extra/{name}"))).decode()
-        return _exported_of(parts["graph.json"], tensors)
+        objects = archive.json("objects.json") if archive.has("objects.json") else []
+        return _exported_of(parts["graph.json"], Parts(tensors, objects))
     except NotImplementedError:
         raise
     except Exception as e:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _C
+from .._ops import ops
 from ..program import Program
 from ..serialization import replacing
 from ._file import _Writer, save, save_traced
@@ -34,6 +35,8 @@ import json, sys
 import facula
 from facula import _C
 path, folder, calls = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+for library in json.loads(sys.argv[4]):
+    facula.ops.load_library(library)
 _C.record_kernels_to(folder)
 program, _ = _C.load_program(path)
 with facula.no_grad():
@@ -122,6 +125,7 @@ def _recorded(plain: str, folder: str, target: str, calls: list) -> str:
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls)]
+    command.append(json.dumps(sorted(ops.loaded_libraries)))  # of operators and classes that the program calls
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"package: the program does not run on {target}:\n{result.stderr[-2000:]}")

@@ -25,6 +25,7 @@ from .graph_signature import (
     OutputKind,
     OutputSpec,
     TensorArgument,
+    object_argument,
 )
 
 __all__ = ["export", "export_again"]
@@ -213,8 +214,10 @@ class _Naming:
     def exported(self) -> ExportedProgram:
         """Returns the exported program."""
         captured = self._captured_placeholders()
+        self._object_placeholders()
         user = self._user_placeholders()
-        lowered = Lowered(self.program._native, placeholders=[*user, *captured], graph=self.graph)
+        inputs = [*user, *captured]
+        lowered = Lowered(self.program._native, placeholders=inputs, graph=self.graph, objects=self.objects)
         for name, tensor in lowered.constants:
             self.constants[name] = tensor
         outputs, specs = self._written(lowered)
@@ -260,6 +263,22 @@ class _Naming:
                 self.constants[name] = t
         return [by_id[id(t)] for t in self.facts["captured"]]
 
+    def _object_placeholders(self) -> None:
+        """Creates placeholders of the objects of C++ classes that are attributes of modules."""
+        arguments = {x._identity() for x in pytree.tree_leaves((self.args, self.kwargs)) if _is_object(x)}
+        called = {x._identity() for call in self.facts["nodes"] for x in call[1] if _is_object(x)}
+        results = pytree.tree_leaves(self.program._results)
+        called |= {x._identity() for x in results if _is_object(x)}
+        self.objects: dict[int, Any] = {}
+        for path, m in self.mod.named_modules():
+            for name, x in vars(m).items():
+                key = x._identity() if _is_object(x) else None
+                if key in called and key not in arguments and key not in self.objects:
+                    target = f"{path}.{name}".lstrip(".")
+                    node = self.objects[key] = self.graph.placeholder("obj_" + target.replace(".", "_"))
+                    node.meta["val"] = self.constants[target] = x
+                    self.specs.append(InputSpec(InputKind.CUSTOM_OBJ, object_argument(node.name, x), target))
+
     def _state_input(self, kind: InputKind, prefix: str, name: str, persistent: bool | None = None) -> Any:
         node = self.graph.placeholder(prefix + name.replace(".", "_"))
         self.specs.append(InputSpec(kind, TensorArgument(node.name), name, persistent))
@@ -277,6 +296,11 @@ class _Naming:
                 shape = tuple(n.name if isinstance(n, Symbol) else int(n) for n in next(sizes))
                 self.inputs.append(Input(path, x.dtype, shape))
                 self.specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
+            elif _is_object(x):
+                self.inputs.append(Input(path, value=x))
+                self.objects[x._identity()] = node
+                node.meta["val"] = x
+                self.specs.append(InputSpec(InputKind.USER_INPUT, object_argument(node.name, x), None))
             else:
                 self.inputs.append(Input(path, value=x))
                 node.meta["val"] = x
@@ -305,7 +329,12 @@ class _Naming:
         for valid, (kind, text) in zip(lowered.outputs[count : self.facts["results"]], self.program._checks):
             self.graph.call_function(require, (valid, kind, text))
         leaves, self.out_spec = pytree.tree_flatten(self.program._results)
-        results = [lowered.outputs[x.number] if hasattr(x, "number") else x for x in leaves]
+        results = [
+            lowered.outputs[x.number] if hasattr(x, "number")
+            else lowered._object(x) if _is_object(x)
+            else x
+            for x in leaves
+        ]  # fmt: skip
         for x in results:
             if not isinstance(x, (Node, *_CONSTANTS)):
                 raise UserError(
@@ -316,6 +345,10 @@ class _Naming:
                 )
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, constant_or_name(x), None))
         return results
+
+
+def _is_object(x: Any) -> bool:
+    return isinstance(x, _C.ScriptObject)
 
 
 def _range(size: Any, symbols: dict[str, Symbol]) -> tuple[float, float]:

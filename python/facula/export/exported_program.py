@@ -108,6 +108,8 @@ class Checks:
     def _check(self, x: Any, expected: Input, values: dict[str, int]) -> None:
         name = expected.name
         if expected.dtype is None:
+            if isinstance(expected.value, _C.ScriptObject) and type(x) is type(expected.value):
+                return  # another object of the class, whose state the program changes
             if type(x) is not type(expected.value) or x != expected.value:
                 raise GuardError(
                     f"{name} is {x!r}, and the program was exported for {expected.value!r}: what is no "
@@ -203,7 +205,7 @@ class ExportedProgram:
         graph_module: the graph, whose inputs are parameters, buffers, constants and the arguments
         graph_signature: the kind of each input and output
         state_dict: parameters and buffers by name; the same tensors as those of the module
-        constants: other tensors of the module by name
+        constants: other tensors of the module, and objects of C++ classes, by name
         range_constraints: the bounds of sizes that may change, by symbol
         example_inputs: (args, kwargs) of export
     """
@@ -249,7 +251,7 @@ class ExportedProgram:
 
     @property
     def tensor_constants(self) -> dict[str, Any]:
-        return self._constants
+        return {name: t for name, t in self._constants.items() if isinstance(t, Tensor)}
 
     @property
     def call_spec(self) -> CallSpec:
@@ -424,7 +426,10 @@ def _put(module: Any, path: str, value: Any, persistent: bool | None) -> None:
 
 
 def constant_or_name(x: Any) -> Any:
-    """Returns the argument of an output: that of a node's tensor, or a constant."""
-    from .graph_signature import TensorArgument
+    """Returns the argument of an output: that of a node's tensor or object, or a constant."""
+    from .graph_signature import TensorArgument, object_argument
 
-    return TensorArgument(x.name) if hasattr(x, "op") else ConstantArgument("", x)
+    if not hasattr(x, "op"):
+        return ConstantArgument("", x)
+    value = x.meta.get("val")
+    return object_argument(x.name, value) if isinstance(value, _C.ScriptObject) else TensorArgument(x.name)

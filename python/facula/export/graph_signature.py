@@ -32,6 +32,8 @@ class SymIntArgument:
 
 @dataclass
 class CustomObjArgument:
+    """An object of a C++ class; ``class_fqn`` is ``__torch__.torch.classes.namespace.Class``."""
+
     name: str
     class_fqn: str
     fake_val: Any = None
@@ -61,6 +63,11 @@ class OutputKind(enum.Enum):
     GRADIENT_TO_USER_INPUT = enum.auto()
     USER_INPUT_MUTATION = enum.auto()
     TOKEN = enum.auto()
+
+
+def object_argument(name: str, x: Any) -> CustomObjArgument:
+    """Returns the argument of a node that has an object of a C++ class."""
+    return CustomObjArgument(name, f"__torch__.torch.classes.{x._namespace}.{x._class_name}")
 
 
 @dataclass
@@ -139,7 +146,7 @@ class ExportGraphSignature:
 
     @property
     def lifted_custom_objs(self) -> tuple[str, ...]:
-        return ()
+        return tuple(self.inputs_to_lifted_custom_objs.values())
 
     @property
     def user_inputs(self) -> tuple:
@@ -163,7 +170,7 @@ class ExportGraphSignature:
 
     @property
     def inputs_to_lifted_custom_objs(self) -> dict[str, str]:
-        return {}
+        return _named(self.input_specs, InputKind.CUSTOM_OBJ)
 
     @property
     def buffers_to_mutate(self) -> dict[str, str]:

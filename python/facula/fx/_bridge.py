@@ -82,7 +82,8 @@ class Lowered:
         inputs: the placeholders of the program's inputs, those of captured tensors last
         outputs: by output of the program, its node or None
         mutated: (number of an input, node of its value after the call)
-        constants: (name, tensor), read by ``get_attr`` nodes
+        constants: (name, tensor, module or object), read by ``get_attr`` nodes
+        objects: by identity of an object of a C++ class: the node that has it
         symbols: name, value during the trace, least, most, whether it is determined only by running the
         program guards: (size, relation, size), on which the trace relied
     """
@@ -93,6 +94,7 @@ class Lowered:
         names: Iterable[str] | None = None,
         graph: Graph | None = None,
         placeholders: Iterable[Node] | None = None,
+        objects: dict[int, Node] | None = None,
     ) -> None:
         facts = _C.program_graph(native)
         self.facts = facts
@@ -114,6 +116,7 @@ class Lowered:
         for node, value in zip(self.inputs, facts["inputs"], strict=True):
             self._bind(node, value)
         self.constants: list[tuple[str, Any]] = []
+        self.objects = dict(objects or {})
         for value, tensor, is_number in facts["constants"]:
             self._constant(value, tensor, is_number)
         for call in facts["nodes"]:
@@ -162,6 +165,8 @@ class Lowered:
         """Returns an argument with nodes, or with values like theirs."""
         if isinstance(x, list):
             return [self._argument(i, nodes) for i in x]
+        if isinstance(x, _C.ScriptObject):
+            return self._object(x) if nodes else x
         if not isinstance(x, tuple):
             return x
         if x[0] == "tensor" and not isinstance(self._nodes[x[1]], Node):
@@ -170,6 +175,15 @@ class Lowered:
         if x[0] in ("value", "tensor"):
             return (self._nodes if nodes else self._stands)[x[1]]
         return self._size(x) if nodes else size_value(x, self._hints)
+
+    def _object(self, x: Any) -> Node:
+        """Returns the node of an object of a C++ class."""
+        if x._identity() not in self.objects:
+            name = f"_torchbind_obj{len(self.objects)}"
+            self.constants.append((name, x))
+            node = self.objects[x._identity()] = self.graph.create_node("get_attr", name)
+            node.meta["val"] = x
+        return self.objects[x._identity()]
 
     def _number_as_tensor(self, value: Any) -> Node:
         """Returns a node of a tensor with this number."""

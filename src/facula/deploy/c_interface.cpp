@@ -8,6 +8,7 @@
 #include "facula/base/parallel.h"
 #include "facula/base/per_thread.h"
 #include "facula/deploy/facula_c.h"
+#include "facula/extend/library.h"
 #include "facula/graph/graph.h"
 #include "facula/io/program.h"
 #include "facula/io/program_file.h"
@@ -21,7 +22,7 @@ struct facula_program {
   facula_program(facula::Program p, std::string text) : program(std::move(p)), extra(std::move(text)) {}
   facula::Program program;
   std::string extra;  // what Python stored with the program: the structure of its arguments and results
-  std::mutex mutex;   // held by calls of programs that write their state
+  std::mutex mutex;   // held by calls of programs that write their state, or that of objects
   bool writes = false;
 };
 
@@ -99,6 +100,14 @@ int facula_set_threads(int count) {
   });
 }
 
+int facula_load_library(const char* path) {
+  return guarded(1, [&] {
+    value_check(path, "facula_load_library") << "the path is null";
+    facula::load_library(path);
+    return 0;
+  });
+}
+
 facula_program* facula_load(const char* path) {
   return guarded(static_cast<facula_program*>(nullptr), [&] {
     value_check(path, "facula_load") << "the path is null";
@@ -107,7 +116,7 @@ facula_program* facula_load(const char* path) {
     auto program = facula::Program::load(path, &extra);
     auto loaded = std::make_unique<facula_program>(std::move(program), std::move(extra));
     auto& capture = loaded->program.traced().capture();
-    loaded->writes = !capture.graph.mutated.empty() || !capture.slots.empty();
+    loaded->writes = !capture.graph.mutated.empty() || !capture.slots.empty() || !loaded->program.objects().empty();
     return loaded.release();
   });
 }

@@ -1,4 +1,4 @@
-/* The C interface of packaged programs (facula.package in Python): 14 functions that load, run and train programs without Python,
+/* The C interface of packaged programs (facula.package in Python): 15 functions that load, run and train programs without Python,
  * without LLVM and without a compiler. Link with libfacula.so.
  *
  * Functions that return a pointer return NULL on failure, those that return an int return 0 on success; facula_error() has the
@@ -30,6 +30,9 @@ const char* facula_version(void);
 const char* facula_error(void);
 /* Threads of one call; 0: all cores. */
 int facula_set_threads(int count);
+
+/* Loads a shared library of operators and classes (facula/extension.h), which a program may call. */
+int facula_load_library(const char* path);
 
 /* Loads a package, or a file of facula.export.save. */
 facula_program* facula_load(const char* path);

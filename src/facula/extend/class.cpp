@@ -6,7 +6,9 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "facula/extend/method_operator.h"
 #include "facula/extend/transaction.h"
+#include "facula/io/objects.h"
 
 namespace facula::extend {
 namespace {
@@ -60,12 +62,39 @@ void check_class(const Class& c) {
   for (auto& p : c.properties) add(p.name);
 }
 
+// ---- files
+
+io::ObjectState saved_state(const CustomClassHolder& object) {
+  auto* c = class_of(object);
+  internal_check(c) << "an object of a class that was not registered";
+  supported_check(c->get_state, "save")
+      << "the program holds an object of the class " << c->full_name() << ", which has no def_pickle"
+      << hint("give its class_ a def_pickle(get, set)");
+  io::Value self[] = {Ref<CustomClassHolder>::share(const_cast<CustomClassHolder*>(&object))};
+  return {c->full_name(), (*c->get_state)(self)};
+}
+
+Ref<CustomClassHolder> restored_object(const io::ObjectState& saved) {
+  size_t dot = saved.class_name.find('.');
+  std::string_view name = saved.class_name;
+  auto* c = dot == name.npos ? nullptr : find_class(name.substr(0, dot), name.substr(dot + 1));
+  runtime_check(c, "load") << "the program holds an object of the class " << name
+                           << ", which this process does not have"
+                           << hint("load the library that defines it first");
+  supported_check(c->set_state, "load") << "the class " << name << " has no def_pickle(get, set)";
+  method_operators(*c);
+  io::Value state[] = {saved.state};
+  return (*c->set_state)(state).custom_object();
+}
+constexpr io::ObjectFormat kObjectFormat{saved_state, restored_object};
+
 }  // namespace
 
 Class& declare_class(std::string ns, std::string name, std::string doc, std::type_index type, Build build) {
   auto created = std::make_unique<Class>(
       Class{std::move(ns), std::move(name), std::move(doc), type, build, {}, {}, {}, {}, {}, {}});
   Class& c = *created;
+  io::set_object_format(kObjectFormat);
   if (auto* t = Transaction::current()) {
     t->classes.push_back(std::move(created));
     return c;

@@ -8,6 +8,7 @@
 #include "facula/autograd/formula.h"
 #include "facula/graph/passes.h"
 #include "facula/graph/trace.h"
+#include "facula/op/foreign.h"
 #include "facula/op/registry.h"
 
 namespace facula::graph {
@@ -82,6 +83,7 @@ void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active) {
     auto args = operands(n);
     if (std::none_of(args.begin(), args.end(), [&](Value* v) { return v && active[size_t(v->id)]; }))
       continue;
+    op::check_gradients_pass(*n.op);
     for (size_t k = 0; k < n.results.size(); ++k)
       if (carries_gradient(*n.op, k, n.results[k]->tensor.dtype())) active[size_t(n.results[k]->id)] = true;
   }

@@ -32,7 +32,7 @@ bool same(SymSpan a, SymSpan b) {
 
 class Parser final : OperatorReader {
  public:
-  Parser(std::string_view text, int depth) : OperatorReader(text, depth) {}
+  Parser(std::string_view text, int depth, const Objects& objects) : OperatorReader(text, depth, objects) {}
 
  public:
   Graph parse() {
@@ -214,7 +214,10 @@ class Parser final : OperatorReader {
 
 }  // namespace
 
-Graph parse_nested(std::string_view text, int depth) { return Parser(text, depth).parse(); }
+Graph parse_nested(std::string_view text, int depth, const Objects& objects) {
+  return Parser(text, depth, objects).parse();
+}
+Graph parse_graph(std::string_view text, const Objects& objects) { return parse_nested(text, 0, objects); }
 Graph parse_graph(std::string_view text) { return parse_nested(text, 0); }
 
 }  // namespace facula::graph

@@ -15,12 +15,13 @@
 namespace facula::graph {
 
 // Parses a graph inside of `depth` gradients of functions.
-Graph parse_nested(std::string_view text, int depth);
+Graph parse_nested(std::string_view text, int depth, const Objects& objects = {});
 
 class OperatorReader : protected ValueReader {
  protected:
   // `depth`: nesting of gradients of functions.
-  OperatorReader(std::string_view text, int depth) : ValueReader(text), depth_(depth) {}
+  OperatorReader(std::string_view text, int depth, const Objects& objects)
+      : ValueReader(text, objects), depth_(depth) {}
 
   // Parses an operator between = and (: one of the registry, or a derived one by its number.
   const op::Operator& op();

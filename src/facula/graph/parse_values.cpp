@@ -153,7 +153,7 @@ op::Args ValueReader::arguments(const op::Operator& o, const std::function<Tenso
         values.push_back(one());
         continue;
       }
-      attributes.push_back(is_expression(p) ? of_size() : attribute(p));
+      attributes.push_back(is_word("object") ? object(p) : is_expression(p) ? of_size() : attribute(p));
       values.push_back(attributes.back()[0]);
       continue;
     }
@@ -203,6 +203,17 @@ bool ValueReader::is_word(std::string_view w) {
 
 op::Args ValueReader::of_size() {
   op::Value v(integer());
+  return op::Args(std::span<const op::Value>(&v, 1));
+}
+
+op::Args ValueReader::object(const op::Parameter& p) {
+  size_t from = at_;
+  accept_word("object");
+  if (p.type != Type::Object || objects_.empty()) {
+    at_ = from;
+    fail("no object is expected here");
+  }
+  op::Value v(objects_[size_t(plain(0, int64_t(objects_.size()) - 1))].get());
   return op::Args(std::span<const op::Value>(&v, 1));
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "facula/graph/objects.h"
 #include "facula/op/operator.h"
 #include "facula/op/reader.h"
 #include "facula/tensor/tensor.h"
@@ -22,7 +23,9 @@ struct TensorType {
 
 class ValueReader : protected op::Reader {
  protected:
-  explicit ValueReader(std::string_view text) : Reader(text), shapes_(std::make_shared<sym::Shapes>()) {}
+  // `objects`: what the text calls object 0, object 1, ...
+  ValueReader(std::string_view text, const Objects& objects)
+      : Reader(text), shapes_(std::make_shared<sym::Shapes>()), objects_(objects) {}
 
   [[noreturn]] void fail(std::string_view what) const override;
   SymInt integer() override;
@@ -63,10 +66,12 @@ class ValueReader : protected op::Reader {
   bool is_word(std::string_view w);
   op::Args of_size();
   op::Args scalar();
+  op::Args object(const op::Parameter& p);
 
   std::shared_ptr<sym::Shapes> shapes_;
   std::unordered_map<std::string, SymInt> symbols_;
   std::unordered_map<int, Tensor> values_;
+  const Objects& objects_;
 };
 
 }  // namespace facula::graph

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <sstream>
@@ -5,6 +6,7 @@
 
 #include "facula/autograd/formula.h"
 #include "facula/graph/function.h"
+#include "facula/graph/objects.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/describe.h"
@@ -184,6 +186,10 @@ class Printer {
           tensor(v.tensors()[i]);
         }
         s_ << ']';
+      } else if (v.tag == op::Tag::object) {
+        auto it = std::find(objects_.begin(), objects_.end(), v.object);
+        s_ << "object " << it - objects_.begin();
+        if (it == objects_.end()) objects_.push_back(v.object);
       } else {
         op::print_attribute(s_, v);
       }
@@ -194,10 +200,21 @@ class Printer {
   const Lines* lines_;
   std::ostringstream s_;
   std::map<const op::Operator*, int> numbers_;
+  std::vector<const CustomClassHolder*> objects_;  // by number
   int count_ = 0;
 };
 
 }  // namespace
+
+Objects objects_of(const Graph& g) {
+  Objects objects;
+  for (auto& n : g.nodes)
+    for (auto& v : n->args.values())
+      if (v.tag == op::Tag::object &&
+          std::none_of(objects.begin(), objects.end(), [&](auto& o) { return o.get() == v.object; }))
+        objects.push_back(Ref<CustomClassHolder>::share(v.object));
+  return objects;
+}
 
 std::string print(const Graph& g) { return Printer().print(g); }
 std::string print(const Graph& g, const Lines* lines) { return Printer(lines).print(g); }

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "facula/autograd/autograd.h"
+#include "facula/graph/objects.h"
 #include "facula/io/checkpoint.h"
+#include "facula/io/objects.h"
 #include "facula/io/program_file.h"
 #include "facula/io/region.h"
 #include "facula/op/call.h"
@@ -15,7 +17,7 @@ namespace facula::io {
 namespace {
 
 constexpr const char* kFormat = "facula program";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 1, kWithObjects = 2;
 
 // The tensors of a program: the captured ones, then those that only occur in gradient slots.
 class Tensors {
@@ -52,7 +54,10 @@ class Reader {
   std::unique_ptr<run::Traced> program() const {
     graph::Capture c;
     Value regions = v_.contains("regions") ? v_["regions"] : Value(List());
-    c.graph = graph::parse_graph(define_regions(regions, v_["graph"].string(), path_));
+    Objects objects;
+    if (v_.contains("objects"))
+      for (auto& o : v_["objects"].list()) objects.push_back(o.custom_object());
+    c.graph = graph::parse_graph(define_regions(regions, v_["graph"].string(), path_), objects);
     auto& g = c.graph;
     std::vector<Tensor> tensors;
     for (auto& item : v_["tensors"].list()) {
@@ -127,9 +132,6 @@ void write(const std::string& path, const run::Traced& program, const std::strin
   for (auto& k : program.checks()) checks.push_back(Tuple{{int64_t(k.type), k.text}});
   for (auto& n : c.graph.nodes)
     for (auto& v : n->args.values()) {
-      supported_check(v.tag != op::Tag::object, "save")
-          << "the program calls " << n->op->name() << " on an object of a C++ class, which a file cannot hold"
-          << hint("trace a function that does without it, or save what the object holds beside");
       supported_check(v.tag != op::Tag::generator, "save")
           << "the program draws from a generator of its own, which a file cannot hold"
           << hint("let it draw from the default generator");
@@ -147,7 +149,23 @@ void write(const std::string& path, const run::Traced& program, const std::strin
             {"extra", extra}};
   // Earlier releases read files without regions.
   if (List regions = regions_of(c.graph); !regions.empty()) file.set("regions", std::move(regions));
+  if (auto objects = graph::objects_of(c.graph); !objects.empty()) {
+    std::vector<size_t> numbers;
+    file.set("objects of classes", list_of_objects(objects, numbers));
+    List of_graph;
+    for (size_t n : numbers) of_graph.push_back(int64_t(n));
+    file.set("objects", std::move(of_graph));
+    file.set(kFormat, kWithObjects);
+  }
   save(path, std::move(file));
+}
+
+// The program in `file` with its objects in place of their numbers.
+Value with_objects(const Value& file) {
+  Dict fields = file.dict();
+  fields.set("objects", objects_of_list(file["objects of classes"], file["objects"],
+                                        [](const Value& t) { return t.tensor(); }));
+  return fields;
 }
 
 }  // namespace
@@ -157,6 +175,7 @@ namespace facula {
 
 std::vector<Tensor> Program::operator()(std::span<const Tensor> inputs) const { return (*traced_)(inputs); }
 const std::vector<Tensor>& Program::captured() const { return traced_->captured(); }
+std::vector<Ref<CustomClassHolder>> Program::objects() const { return graph::objects_of(traced_->graph()); }
 std::string Program::text() const { return graph::print(traced_->graph()); }
 std::vector<std::string> Program::steps() const {
   std::vector<std::string> lines;
@@ -176,10 +195,12 @@ Program Program::from(const io::Value& v, const std::string& path, std::string* 
   runtime_check(v.is_dict() && v.contains(io::kFormat), "load") << path << " holds no program";
   try {
     int64_t version = v[io::kFormat].integer();
-    runtime_check(version == io::kVersion, "load")
-        << path << " is of version " << version << ", and this library reads version " << io::kVersion;
+    runtime_check(version == io::kVersion || version == io::kWithObjects, "load")
+        << path << " is of version " << version << ", and this library reads versions up to "
+        << io::kWithObjects;
     if (extra) *extra = v["extra"].string();
-    return Program(io::Reader(path, v).program());
+    io::Value fields = version == io::kWithObjects ? io::with_objects(v) : v;
+    return Program(io::Reader(path, fields).program());
   } catch (const Error& e) {  // for a value of the wrong kind, or an error of the graph's operators
     if (e.kind() == ErrorKind::internal || e.op() == "load") throw;
     runtime_check(false, "load") << path << " is damaged: " << e.message();

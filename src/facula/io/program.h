@@ -27,6 +27,9 @@ class Program {
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
   // The tensors that the function read besides its inputs: parameters, buffers, states of optimizers.
   const std::vector<Tensor>& captured() const;
+  // The objects of users' classes that the program calls, in the order of their first use (extend/class.h). A call changes
+  // their state.
+  std::vector<Ref<CustomClassHolder>> objects() const;
   std::string text() const;                // the graph, one line per call
   std::vector<std::string> steps() const;  // kernels with their operators, library calls, views
 

@@ -7,6 +7,7 @@
 #include "facula/codegen/packaged.h"
 #include "facula/io/archive.h"
 #include "facula/io/json.h"
+#include "facula/io/objects.h"
 
 namespace facula::io {
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr const char* kHead = "facula.json";
 constexpr const char* kName = "facula program";
-constexpr int64_t kNewest = 1;
+constexpr int64_t kNewest = 2;  // programs without objects are of version 1
 constexpr const char* kErrorTypes[] = {"RuntimeError", "IndexError",          "TypeError",
                                        "ValueError",   "NotImplementedError", "AssertionError",
                                        "LinAlgError",  "KeyboardInterrupt"};
@@ -62,6 +63,7 @@ class ProgramFile {
                 {"slots", std::move(slots)},
                 {"checks", std::move(checks)},
                 {"regions", std::move(regions)},
+                {"objects", objects(p)},
                 {"extra", p["extra"]}};
   }
 
@@ -84,6 +86,11 @@ class ProgramFile {
     std::string all;
     for (auto& line : lines.list()) all += (all.empty() ? "" : "\n") + line.string();
     return all;
+  }
+  // The objects of the graph by their numbers in its text.
+  List objects(const Value& program) {
+    if (!archive_.has("objects.json")) return {};
+    return objects_of_list(json("objects.json"), program["objects"], [&](const Value& k) { return tensor_at(k); });
   }
   static int64_t error_type(const std::string& name) {
     auto it = std::find(std::begin(kErrorTypes), std::end(kErrorTypes), name);

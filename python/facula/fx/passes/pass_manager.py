@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from .infra.pass_manager import this_before_that_pass_constraint as this_before_that_pass_constraint
 
-__all__ = ["PassManager", "inplace_wrapper", "loop_pass", "these_before_those_pass_constraint"]
+__all__ = ["PassManager", "inplace_wrapper", "log_hook", "loop_pass", "these_before_those_pass_constraint"]
+
+logger = logging.getLogger(__name__)
 
 
 def inplace_wrapper(fn: Callable) -> Callable:
@@ -18,6 +21,18 @@ def inplace_wrapper(fn: Callable) -> Callable:
     def wrapped(gm: Any) -> Any:
         fn(gm)
         return gm
+
+    return wrapped
+
+
+def log_hook(fn: Callable, level: int = logging.INFO) -> Callable:
+    """Wraps a pass so that its result is logged."""
+
+    @wraps(fn)
+    def wrapped(gm: Any) -> Any:
+        result = fn(gm)
+        logger.log(level, "Ran pass %s\t Return value: %s", fn, result)
+        return result
 
     return wrapped
 

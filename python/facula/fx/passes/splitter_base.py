@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..graph_module import GraphModule
 from ..node import Node
 from .operator_support import OperatorSupportBase
 from .split_module import split_module
-from .tools_common import CALLABLE_NODE_OPS, get_node_target
+from .tools_common import (
+    CALLABLE_NODE_OPS,
+    FxNetAccFusionsFinder,
+    get_node_target,
+    is_node_output_tensor,
+)
 
-__all__ = ["FxNetAccNodesFinder", "Subgraph", "_SplitterBase", "_SplitterSettingBase"]
+__all__ = [
+    "FxNetAccNodesFinder",
+    "FxNetSplitterInternalError",
+    "SplitResult",
+    "Subgraph",
+    "_SplitterBase",
+    "_SplitterSettingBase",
+    "generate_inputs_for_submodules",
+]
+
+
+class FxNetSplitterInternalError(Exception):
+    """A part that cannot be split off."""
 
 
 class _SplitterSettingBase:
@@ -37,8 +54,44 @@ class Subgraph(NamedTuple):
     nodes: list[Node]
 
 
+class SplitResult(NamedTuple):
+    """A module of parts, the inputs of each part for the sample, and the prefix of the names of other parts."""
+
+    split_module: GraphModule
+    submodule_inputs: dict[str, Any]
+    non_acc_submodule_prefix: str
+
+
+def generate_inputs_for_submodules(
+    model: Any, inputs: Sequence[Any], target_submodules: Iterable[str], deepcopy: bool = False
+) -> dict[str, Any]:
+    """Runs a model and returns, by name, what the submodules are called with."""
+    import copy
+
+    from ...autograd import no_grad
+
+    given: dict[str, Any] = {}
+    handles = []
+    for name, module in model.named_modules():
+        if name in target_submodules:
+
+            def note(module: Any, args: Any, name: str = name) -> None:
+                given[name] = copy.deepcopy(args) if deepcopy else args
+
+            handles.append(module.register_forward_pre_hook(note))
+    try:
+        with no_grad():
+            model(*inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return given
+
+
 class FxNetAccNodesFinder:
-    """Finds the nodes that the backend supports."""
+    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, these are not given what is no
+    tensor by other nodes, nor do they give it to others; ShapeProp has to have recorded the types.
+    """
 
     def __init__(
         self, module: GraphModule, operator_support: OperatorSupportBase, allow_non_tensor: bool
@@ -47,11 +100,48 @@ class FxNetAccNodesFinder:
 
     def __call__(self) -> set[Node]:
         modules = dict(self.module.named_modules())
-        return {
+        self.acc_nodes = {
             n
             for n in self.module.graph.nodes
             if n.op in CALLABLE_NODE_OPS and self.operator_support.is_node_supported(modules, n)
         }
+        if not self.allow_non_tensor:
+            self.reduce_acc_nodes_non_tensor_input()
+            self.reduce_acc_nodes_non_tensor_output()
+        return self.acc_nodes
+
+    def reduce_acc_nodes_non_tensor_input_helper(self, cpu_worklist: list[Node]) -> None:
+        """Excludes the nodes that read what is no tensor from these nodes, and so on."""
+        while cpu_worklist:
+            node = cpu_worklist.pop()
+            for user in node.users:
+                if user in self.acc_nodes:
+                    self.acc_nodes.remove(user)
+                    if not is_node_output_tensor(user):
+                        cpu_worklist.append(user)
+
+    def reduce_acc_nodes_non_tensor_input(self) -> None:
+        """Excludes the nodes that read what is no tensor from nodes that are not supported."""
+        self.reduce_acc_nodes_non_tensor_input_helper(
+            [
+                n
+                for n in self.module.graph.nodes
+                if n.op in CALLABLE_NODE_OPS and n not in self.acc_nodes and not is_node_output_tensor(n)
+            ]
+        )
+
+    def reduce_acc_nodes_non_tensor_output(self) -> None:
+        """Excludes the nodes whose result is no tensor and read by a node that is not supported."""
+        while True:
+            crossing = [
+                n
+                for n in self.acc_nodes
+                if not is_node_output_tensor(n) and any(u not in self.acc_nodes for u in n.users)
+            ]
+            if not crossing:
+                return
+            self.acc_nodes.difference_update(crossing)
+            self.reduce_acc_nodes_non_tensor_input_helper(crossing)
 
 
 class _SplitterBase:
@@ -75,6 +165,7 @@ class _SplitterBase:
         self.non_acc_submodule_name = non_acc_submodule_name
         ShapeProp(module).propagate(*sample_input)
         self.acc_nodes = FxNetAccNodesFinder(module, operator_support, self.settings.allow_non_tensor)()
+        self.fusions = {} if self.settings.skip_fusion else FxNetAccFusionsFinder(module, self.acc_nodes)()
 
     def node_support_preview(self, dump_graph: bool = False) -> str:
         """Returns the supported and the other functions with their numbers."""
@@ -97,18 +188,29 @@ class _SplitterBase:
         """
         parts: list[Subgraph] = []
         level: dict[Node, int] = {}
+        before: dict[Node, int] = {}
+        while not level or level != before:  # until fusion groups have one level each
+            before, level = level, self._levels(level)
+        for k in range(max(level.values(), default=0) + 1):
+            nodes = [n for n in self.module.graph.nodes if n.op in CALLABLE_NODE_OPS and level[n] == k]
+            if nodes:
+                parts.append(Subgraph(bool(k % 2), nodes))
+        return self.remove_small_acc_subgraphs(parts)
+
+    def _levels(self, former: dict[Node, int]) -> dict[Node, int]:
+        """Returns the number of the part of each node; nodes of a fusion group are at least where others of it
+        were before.
+        """
+        level: dict[Node, int] = {}
         for n in self.module.graph.nodes:
             if n.op not in CALLABLE_NODE_OPS:
                 level[n] = 0
                 continue
             is_acc = n in self.acc_nodes
             least = max((level[i] for i in n.all_input_nodes), default=0)
+            least = max([least, *(former.get(i, 0) for i in self.fusions.get(n, ()))])
             level[n] = least + (least % 2 != is_acc)
-        for k in range(max(level.values(), default=0) + 1):
-            nodes = [n for n in self.module.graph.nodes if n.op in CALLABLE_NODE_OPS and level[n] == k]
-            if nodes:
-                parts.append(Subgraph(bool(k % 2), nodes))
-        return self.remove_small_acc_subgraphs(parts)
+        return level
 
     def remove_small_acc_subgraphs(self, subgraphs: list[Subgraph]) -> list[Subgraph]:
         parts: list[Subgraph] = []
@@ -132,6 +234,13 @@ class _SplitterBase:
 
     def _name(self, k: int, part: Subgraph) -> str:
         return f"{'_run_on_acc_' if part.is_acc else self.non_acc_submodule_name}{k}"
+
+    def generate_split_results(self) -> SplitResult:
+        """Splits the module, and returns it with the inputs of its parts for the sample."""
+        split = self()
+        names = [name for name, _ in split.named_children()]
+        inputs = generate_inputs_for_submodules(split, self.sample_input, names)
+        return SplitResult(split, inputs, self.non_acc_submodule_name)
 
     def __call__(self) -> GraphModule:
         names = {n: self._name(k, p) for k, p in enumerate(self.put_nodes_into_subgraphs()) for n in p.nodes}

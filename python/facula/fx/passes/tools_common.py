@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,14 @@ from ..graph import Graph
 from ..graph_module import GraphModule
 from ..node import Node, _get_qualified_name
 
-__all__ = ["get_acc_ops_name", "get_node_target", "is_node_output_tensor", "legalize_graph"]
+__all__ = [
+    "FxNetAccFusionsFinder",
+    "get_acc_ops_name",
+    "get_node_target",
+    "is_node_output_tensor",
+    "legalize_graph",
+    "stable_topological_sort",
+]
 
 CALLABLE_NODE_OPS = {"call_module", "call_function", "call_method"}
 NodeList = list[Node]
@@ -44,21 +52,50 @@ def is_node_output_tensor(node: Node) -> bool:
     )
 
 
-def legalize_graph(gm: GraphModule) -> GraphModule:
+class FxNetAccFusionsFinder:
+    """Finds the fusion groups of a backend: the supported nodes that pass each other what is no tensor, such as
+    sizes, and so belong into one part. ``acc_nodes`` loses the nodes of a group of which a node is not supported.
+    ShapeProp has to have recorded the types.
+    """
+
+    def __init__(self, module: GraphModule, acc_nodes: NodeSet) -> None:
+        self.module, self.acc_nodes = module, acc_nodes
+
+    def __call__(self) -> dict[Node, NodeSet]:
+        group_of: dict[Node, NodeSet] = {}
+        for node in self.module.graph.nodes:
+            if node.op not in CALLABLE_NODE_OPS or is_node_output_tensor(node):
+                continue
+            for user in node.users:
+                if user.op in CALLABLE_NODE_OPS:
+                    group = group_of.get(node, {node}) | group_of.get(user, {user})
+                    group_of.update(dict.fromkeys(group, group))
+        for node, group in list(group_of.items()):
+            if not group <= self.acc_nodes:
+                self.acc_nodes -= group
+                del group_of[node]
+        return group_of
+
+
+def stable_topological_sort(gm: GraphModule) -> GraphModule:
     """Replaces the graph by one whose nodes follow their arguments; otherwise the order stays."""
+    nodes = list(gm.graph.nodes)
+    position = {n: k for k, n in enumerate(nodes)}
     graph, values = Graph(), {}
-    waiting = {n: sum(1 for i in n.all_input_nodes) for n in gm.graph.nodes}
-    ready = [n for n in gm.graph.nodes if not waiting[n]]
+    waiting = {n: len(n.all_input_nodes) for n in nodes}
+    ready = [position[n] for n in nodes if not waiting[n]]
     while ready:
-        node = ready.pop(0)
+        node = nodes[heapq.heappop(ready)]
         values[node] = graph.node_copy(node, lambda n: values[n])
-        for user in gm.graph.nodes:
-            if node in user.all_input_nodes:
-                waiting[user] -= 1
-                if not waiting[user]:
-                    ready.append(user)
+        for user in node.users:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, position[user])
     if len(values) < len(waiting):
         raise RuntimeError("Input graph has cycles, unable to add all nodes in topological order")
     graph._codegen = gm.graph._codegen
     gm.graph = graph
     return gm
+
+
+legalize_graph = stable_topological_sort

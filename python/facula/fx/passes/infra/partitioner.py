@@ -34,6 +34,10 @@ class Partition:
         return len(self.nodes)
 
 
+def _name_of(n: Node) -> str:
+    return n.target if isinstance(n.target, str) else _get_qualified_name(n.target)
+
+
 class CapabilityBasedPartitioner:
     """Partitions a graph by what ``operator_support`` supports. No part depends on itself through other
     nodes.
@@ -92,14 +96,29 @@ class CapabilityBasedPartitioner:
         return len(parts)
 
     def _is_large_enough(self, nodes: list[Node]) -> bool:
-        def name(n: Node) -> str:
-            return n.target if isinstance(n.target, str) else _get_qualified_name(n.target)
-
-        computing = [n for n in nodes if name(n) not in self.non_compute_ops]
+        computing = [n for n in nodes if _name_of(n) not in self.non_compute_ops]
         single = len(computing) <= 1 and not any(
-            name(n) in self.allowed_single_node_partition_ops for n in computing
+            _name_of(n) in self.allowed_single_node_partition_ops for n in computing
         )
         return bool(nodes) and (self.allows_single_node_partition or not single)
+
+    def remove_bookend_non_compute_ops(self, partitions: list[Partition]) -> None:
+        """Removes from each part the nodes of ``non_compute_ops`` at its beginning and end, before and after which
+        it computes nothing.
+        """
+        for partition in partitions:
+            for inputs in (True, False):
+                self._peel(partition, inputs)
+
+    def _peel(self, partition: Partition, inputs: bool) -> None:
+        edge = True
+        while edge:
+            edge = False
+            for n in list(partition.nodes):
+                near = n.all_input_nodes if inputs else n.users
+                if _name_of(n) in self.non_compute_ops and not any(i in partition.nodes for i in near):
+                    partition.remove_node(n)
+                    edge = True
 
     def fuse_partitions(self, partitions: list[Partition], prefix: str = "fused_") -> GraphModule:
         """Makes each part a submodule ``fused_0``, ``fused_1``, ..."""
