@@ -150,6 +150,19 @@ static int add_operands(facula_nnapi* m, const parts_t* p, error_t e) {
   return 0;
 }
 
+/* The dimension of the channels, and their scales. */
+static int set_channel_scales(facula_nnapi* m, int32_t operand, const int32_t* data, size_t words, error_t e) {
+  ANeuralNetworksSymmPerChannelQuantParams channels;
+  if (words < 2 || data[0] < 0) return fail(e, "the model is damaged", "scales of channels");
+  if (!m->f.ANeuralNetworksModel_setOperandSymmPerChannelQuantParams)
+    return fail(e, "the library has no", "ANeuralNetworksModel_setOperandSymmPerChannelQuantParams");
+  channels.channelDim = (uint32_t)data[0];
+  channels.scaleCount = (uint32_t)(words - 1);
+  channels.scales = (const float*)(const void*)(data + 1);
+  return check(e, m->f.ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(m->model, operand, &channels),
+               "Model_setOperandSymmPerChannelQuantParams");
+}
+
 static int set_values(facula_nnapi* m, const parts_t* p, reader_t* r, const facula_nnapi_buffer* buffers,
                       size_t buffer_count, error_t e) {
   int32_t v;
@@ -160,6 +173,10 @@ static int set_values(facula_nnapi* m, const parts_t* p, reader_t* r, const facu
     const void* from = data;
     size_t bytes = (size_t)row[2];
     if (!data || row[0] < 0 || row[0] >= p->header[1]) return fail(e, "the model is damaged", "a value");
+    if (row[1] == 16) {
+      if (set_channel_scales(m, row[0], data, words, e)) return 1;
+      continue;
+    }
     if (row[1] == 2) {
       if (words != 3 || data[0] < 0 || (size_t)data[0] >= buffer_count || data[1] < 0 || data[2] < 0 ||
           (size_t)data[1] + (size_t)data[2] > buffers[data[0]].bytes)

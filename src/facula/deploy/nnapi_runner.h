@@ -4,10 +4,11 @@
  * The model is a list of 32-bit words as torch.backends._nnapi writes it (version 1):
  *   version, counts of operands, values, operations, inputs, outputs
  *   for each operand:   type, rank, scale (float32), zero point
- *   for each value:     operand, source (0: bytes here, 2: a numbered buffer), length in bytes
+ *   for each value:     operand, source (0: bytes here, 2: a numbered buffer; of ours 16: scales of channels), length in bytes
  *   for each operation: code, count of inputs, count of outputs
  *   for each operand:   its dimensions; 0 if they are known when the model is loaded
- *   for each value:     its bytes, padded to words; of a numbered buffer: number, offset, length
+ *   for each value:     its bytes, padded to words; of a numbered buffer: number, offset, length; of scales: the dimension of
+ *                       the channels, and a float32 for each
  *   for each operation: numbers of its input and output operands
  *   numbers of the model's input and output operands
  */
