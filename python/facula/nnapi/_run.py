@@ -148,7 +148,8 @@ def evaluate(expression: str, dimensions: Sequence[int]) -> int:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """Writes a model for ``facula_nnapi_open``."""
-    rules = [w for word, expression in model.rules for w in (word, len(code := _postfix(expression)), *code)]
+    codes = [(word, _postfix(expression)) for word, expression in model.rules]
+    rules = [w for word, code in codes for w in (word, len(code), *code)]
     lengths = [t.numel() * t.element_size() for t in model.weights]
     words = [MARK, len(model.words), len(lengths), len(rules), *model.words, *lengths, *rules]
     with replacing(str(path), "nnapi.save") as file:

@@ -174,8 +174,8 @@ class EntryPrinter {
     }
     return text + (comma.empty() ? "void)" : ")");
   }
-  CFunction interface() const {
-    CFunction f{entry_.name, prototype() + ";", {}};
+  CEntry interface() const {
+    CEntry f{entry_.name, prototype() + ";", {}};
     for (auto& p : parameters()) f.arguments.push_back(array_of(p.tensor, p.name, p.written));
     return f;
   }

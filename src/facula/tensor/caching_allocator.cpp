@@ -90,11 +90,10 @@ void CachingAllocator::release_waiting() {
 CachingAllocator::~CachingAllocator() {
   {
     std::lock_guard lock(table().mutex);
-    std::erase_if(table().owners, [&](auto& entry) {
-      if (entry.second.allocator != this) return false;
-      entry.second.allocator = nullptr;
-      return !entry.second.foreign;  // a block of the pool from now on
-    });
+    // Blocks that outlive the allocator become blocks of the pool, but for those of other memory.
+    for (auto& [block, owner] : table().owners)
+      if (owner.foreign && owner.allocator == this) owner.allocator = nullptr;
+    std::erase_if(table().owners, [&](auto& entry) { return entry.second.allocator == this; });
     table().changed();
   }
   release_waiting();

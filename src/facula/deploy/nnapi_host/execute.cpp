@@ -87,7 +87,7 @@ class Step {
 
   Dims ints(size_t k) const {
     Tensor t = contiguous(to(tensor(k), DType::Int64));
-    return Dims(t.data<int64_t>(), t.data<int64_t>() + int64_t(t.numel()));
+    return Dims(t.data<int64_t>(), t.data<int64_t>() + t.numel().concrete());
   }
   int64_t integer(size_t k, int64_t otherwise = 0) const { return has(k) ? ints(k).at(0) : otherwise; }
   double number(size_t k) const { return to(tensor(k), DType::Float64).item().to_double(); }
@@ -201,7 +201,7 @@ void convolution(const Step& s) {
   Tensor image = from_image(s.centred(0), w.nchw);
   int64_t groups = grouped ? w.extra : depthwise ? dims_of(image).at(1) : 1;
   weight = depthwise ? permute(weight, {3, 0, 1, 2}) : permute(weight, {0, 3, 1, 2});
-  Tensor sums = conv2d(padded(image, w.pads), weight, std::nullopt, {w.sh, w.sw}, {0, 0}, {w.dh, w.dw}, groups);
+  Tensor sums = conv2d(padded(image, w.pads), weight, std::nullopt, {w.sh, w.sw}, Sizes{0, 0}, {w.dh, w.dw}, groups);
   s.give(to_image(with_bias(s, sums, 1), w.nchw), w.activation);
 }
 
@@ -426,7 +426,7 @@ const std::map<int32_t, Function>& functions() {
 Tensor constant_of(const Operand& o) {
   Tensor t = Tensor::empty(IntSpan(o.dims), dtype_of(o.type));
   const void* from = o.data ? o.data : o.copy.data();
-  size_t bytes = size_t(int64_t(t.numel())) * size_t(t.itemsize());
+  size_t bytes = size_t(t.numel().concrete()) * size_t(t.itemsize());
   if (bytes) std::memcpy(t.data_ptr(), from, bytes);
   return t;
 }

@@ -100,7 +100,7 @@ int set_value(Model& m, int32_t index, const void* data, size_t bytes, bool copi
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-int bind(ANeuralNetworksExecution& e, std::vector<Bound>& all, const std::vector<uint32_t>& operands, int32_t index,
+int bound(ANeuralNetworksExecution& e, std::vector<Bound>& all, const std::vector<uint32_t>& operands, int32_t index,
          const ANeuralNetworksOperandType* type, const void* from, void* to, size_t bytes) {
   if (e.started) return ANEURALNETWORKS_BAD_STATE;
   if (index < 0 || size_t(index) >= all.size()) return refuse(ANEURALNETWORKS_BAD_DATA, "no such input or output");
@@ -140,7 +140,7 @@ int run(ANeuralNetworksExecution& e) {
     Bound& b = e.outputs[k];
     Tensor t = facula::contiguous(values[e.model->outputs[k]]);
     auto sizes = t.int_sizes();
-    size_t bytes = size_t(int64_t(t.numel())) * size_t(t.itemsize());
+    size_t bytes = size_t(t.numel().concrete()) * size_t(t.itemsize());
     b.dims.assign(sizes.begin(), sizes.end());
     if (!b.to) return refuse(ANEURALNETWORKS_BAD_DATA, "output " + std::to_string(k) + " is not set");
     if (b.bytes < bytes) return refuse(ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE, "an output's buffer is too small");
@@ -285,7 +285,7 @@ FACULA_EXPORTED int ANeuralNetworksExecution_setInput(ANeuralNetworksExecution* 
                                                       const ANeuralNetworksOperandType* type, const void* data,
                                                       size_t bytes) {
   if (!e || !data) return ANEURALNETWORKS_UNEXPECTED_NULL;
-  return bind(*e, e->inputs, e->model->inputs, index, type, data, nullptr, bytes);
+  return bound(*e, e->inputs, e->model->inputs, index, type, data, nullptr, bytes);
 }
 FACULA_EXPORTED int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution* e, int32_t index,
                                                                 const ANeuralNetworksOperandType* type,
@@ -293,13 +293,13 @@ FACULA_EXPORTED int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksE
                                                                 size_t bytes) {
   if (!e || !memory) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (offset > memory->bytes || bytes > memory->bytes - offset) return ANEURALNETWORKS_BAD_DATA;
-  return bind(*e, e->inputs, e->model->inputs, index, type, memory->data + offset, nullptr, bytes);
+  return bound(*e, e->inputs, e->model->inputs, index, type, memory->data + offset, nullptr, bytes);
 }
 FACULA_EXPORTED int ANeuralNetworksExecution_setOutput(ANeuralNetworksExecution* e, int32_t index,
                                                        const ANeuralNetworksOperandType* type, void* data,
                                                        size_t bytes) {
   if (!e || !data) return ANEURALNETWORKS_UNEXPECTED_NULL;
-  return bind(*e, e->outputs, e->model->outputs, index, type, nullptr, data, bytes);
+  return bound(*e, e->outputs, e->model->outputs, index, type, nullptr, data, bytes);
 }
 FACULA_EXPORTED int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution* e, int32_t index,
                                                                  const ANeuralNetworksOperandType* type,
@@ -307,7 +307,7 @@ FACULA_EXPORTED int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworks
                                                                  size_t bytes) {
   if (!e || !memory) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (offset > memory->bytes || bytes > memory->bytes - offset) return ANEURALNETWORKS_BAD_DATA;
-  return bind(*e, e->outputs, e->model->outputs, index, type, nullptr, memory->data + offset, bytes);
+  return bound(*e, e->outputs, e->model->outputs, index, type, nullptr, memory->data + offset, bytes);
 }
 FACULA_EXPORTED int ANeuralNetworksExecution_compute(ANeuralNetworksExecution* e) {
   return e ? guarded("compute", [&] { return run(*e); }) : ANEURALNETWORKS_UNEXPECTED_NULL;
