@@ -102,7 +102,7 @@ def cases():
 def traced(module, inputs):
     module.eval()
     with torch.no_grad():
-        return torch.jit.freeze(torch.jit.trace(module, inputs)) if not isinstance(module, torch.jit.ScriptModule) else module
+        return torch.jit.trace(module, inputs)
 
 
 def results_of(module, inputs):
@@ -114,7 +114,7 @@ def results_of(module, inputs):
 def record(path):
     arrays, described = {}, []
     for name, module, inputs in cases():
-        program = traced(module, inputs)
+        program = torch.jit.freeze(traced(module, inputs))
         words, weights, in_orders, out_orders, _, _ = serializer.serialize_model(program, inputs)
         number = len(described)
         arrays[f"{number}.words"] = np.array(words, np.int32)

@@ -51,7 +51,7 @@ class NnapiModel(Module):
             self._compiled[dimensions] = Compilation(words, self.model.weights, *self._options)
         names = self._size_names(inputs)
         results = [
-            _C.empty([n if isinstance(n, int) else names(n) for n in v.sizes], dtype=_DTYPES[v.type])
+            _C.functions.empty([n if isinstance(n, int) else names(n) for n in v.sizes], dtype=_DTYPES[v.type])
             for v in self.model.outputs
         ]
         self._compiled[dimensions].run(inputs, results)

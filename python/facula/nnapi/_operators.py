@@ -48,7 +48,7 @@ def _quantize(
     if isinstance(x, Value) and x.type is Type.TENSOR_QUANT8_ASYMM:
         return x
     if isinstance(x, Tensor):
-        integers = _C.clamp(_C.round(x / scale) + zero_point, 0, 255).to(_C.uint8)
+        integers = _C.functions.clamp(_C.functions.round(x / scale) + zero_point, 0, 255).to(_C.uint8)
         return QuantizedConstant(integers, _C.tensor(scale), _C.tensor(zero_point), None)
     v = e.value(x)
     result = replace(v, type=Type.TENSOR_QUANT8_ASYMM, scale=float(scale), zero_point=zero_point)
@@ -69,7 +69,7 @@ def _dequantize_channels(
     e: Serializer, node: Any, x: Any, scales: Tensor, zero_points: Tensor, axis: int, low: int, high: int,
     dtype: Any = None, **_: Any,
 ) -> Any:  # fmt: skip
-    zero_points = _C.zeros_like(scales) if zero_points is None else zero_points
+    zero_points = _C.functions.zeros_like(scales) if zero_points is None else zero_points
     return QuantizedConstant(x, scales, zero_points, int(axis))
 
 
@@ -95,13 +95,13 @@ def _parameters(e: Serializer, node: Any, x: Any, w: Any, b: Any, order: list[in
         if isinstance(b, Dequantized):
             raise e.unsupported(node, "a bias that is computed")
         b = b.real()
-    bias = _C.zeros(channels) if b is None else b.float()
+    bias = _C.functions.zeros(channels) if b is None else b.float()
     if not eight:
         w = w.real() if isinstance(w, QuantizedConstant) else w
         return [e.constant(w.float().permute(order)), e.constant(bias)]
     operand, scales = _eight_bit_weight(e, node, w, order, axis)
     scale = scales.double() * x.value.scale
-    integers = _C.clamp(_C.round(bias.double() / scale), -(2.0**31), 2.0**31 - 1).to(_C.int32)
+    integers = _C.functions.clamp(_C.functions.round(bias.double() / scale), -(2.0**31), 2.0**31 - 1).to(_C.int32)
     return [operand, e.constant(integers, Type.TENSOR_INT32, float(scale) if scale.dim() == 0 else 0.0)]
 
 
@@ -129,6 +129,11 @@ def _conv2d(
     order, axis = ([1, 2, 3, 0], 3) if depthwise else ([0, 2, 3, 1], 0)
     if not depthwise and groups > 1 and dilation != [1, 1]:
         raise e.unsupported(node, "a dilated convolution of groups")
+    through: list[Any] = []
+    if not eight and (norm := e.normalisation(node)):
+        *through, factor, less, more = norm
+        w = (w.real() if isinstance(w, QuantizedConstant) else w) * factor.reshape(-1, 1, 1, 1)
+        b = (0 - less if b is None else b - less) * factor + more
     parameters = _parameters(e, node, x, w, b, order, axis, eight)
     numbers = [e.integer(n) for n in (pw, pw, ph, ph, stride[1], stride[0])]
     extra = [e.integer(shape[0] // groups)] if depthwise else [e.integer(groups)] if groups > 1 else []
@@ -138,25 +143,26 @@ def _conv2d(
     inputs.append(e.flag(False))
     if dilation != [1, 1]:
         inputs += [e.integer(dilation[1]), e.integer(dilation[0])]
-    return e.give(node, code, inputs, _like(e, node, v), fuse_at=fuse_at, eight_bits=eight)
+    return e.give(node, code, inputs, _like(e, node, v), fuse_at=fuse_at, eight_bits=eight, through=through)
 
 
-@form("conv_transpose2d")
+@form("convolution_backward_input")
 def _conv_transpose2d(
-    e: Serializer, node: Any, x: Any, w: Any, b: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
-    _need_constants(e, node, w, b)
-    if any(_each(output_padding)) or groups != 1 or _each(dilation) != [1, 1]:
-        raise e.unsupported(node, "output_padding, groups and dilation")
+    e: Serializer, node: Any, x: Any, w: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    _need_constants(e, node, w)
+    weight = w.real() if isinstance(w, QuantizedConstant) else w
+    if groups != 1 or _each(dilation) != [1, 1]:
+        raise e.unsupported(node, "groups and dilation")
     stride, (ph, pw) = _each(stride), _each(padding)
-    eight = e.in_eight_bits(node, x, w)
-    v = e.image(x.value if eight else e.value(x))
-    parameters = _parameters(e, node, x, w, b, [1, 2, 3, 0], 0, eight)
+    v = e.image(e.value(x))
+    for d in (2, 3):
+        n, m = v.sizes[d], e.sizes(node)[d]
+        if isinstance(n, int) and m != (n - 1) * stride[d - 2] + weight.shape[d] - 2 * (ph, pw)[d - 2]:
+            raise e.unsupported(node, "output_padding")
+    parameters = _parameters(e, node, x, weight, None, [1, 2, 3, 0], 0, False)
     inputs = [v.operand, *parameters, *(e.integer(n) for n in (pw, pw, ph, ph, stride[1], stride[0])), e.flag(False)]
-    return e.give(
-        node, Code.TRANSPOSE_CONV_2D, inputs, _like(e, node, v), fuse_at=len(inputs) - 1, eight_bits=eight
-    )
+    return e.give(node, Code.TRANSPOSE_CONV_2D, inputs, _like(e, node, v), fuse_at=len(inputs) - 1)
 
 
 @form("linear")
@@ -246,19 +252,25 @@ def _adaptive(e: Serializer, node: Any, x: Any, size: Any) -> Any:
     return _pool(e, node, Code.AVERAGE_POOL_2D, x, kernel, kernel, [0, 0], False)
 
 
-@form("upsample_nearest2d", "upsample_bilinear2d")
-def _upsample(e: Serializer, node: Any, x: Any, *rest: Any) -> Any:
-    nearest = "nearest" in node.target._opname
-    sizes = e.sizes(node)
-    if any(not isinstance(n, int) for n in sizes[-2:]):
-        raise e.unsupported(node, "sizes that are known when the model is loaded")
-    v = e.image(e.value(x))
+@form("_resample")
+def _resample(
+    e: Serializer, node: Any, x: Any, dim: int, size: Any, factor: float, mode: str, align: bool
+) -> Any:
+    """A resize of one dimension; of both if the other one follows."""
+    last, (user, *others) = node, [*node.users, None]
+    if user is not None and not others[:-1] and user.target is node.target and user.args[4:] == node.args[4:]:
+        last = user
+    v, sizes = e.image(e.value(x)), e.sizes(last)
+    if mode not in ("nearest", "linear") or any(not isinstance(n, int) for n in (*sizes[2:], *v.sizes[2:])):
+        raise e.unsupported(node, f"mode {mode!r}; nearest and bilinear are supported, for sizes that are known")
+    for n in (node, last):
+        if n.args[3] and abs(float(n.args[0].meta["sizes"][n.args[1]]) * n.args[3] - n.args[2]) > 1e-6:
+            raise e.unsupported(n, f"a factor of {n.args[3]} that is not the ratio of the sizes")
     inputs = [v.operand, e.integer(int(sizes[3])), e.integer(int(sizes[2])), e.flag(False)]
-    if not nearest:
-        align = bool(rest[1])
-        inputs += [e.flag(align), e.flag(not align)]
-    code = Code.RESIZE_NEAREST_NEIGHBOR if nearest else Code.RESIZE_BILINEAR
-    return e.give(node, code, inputs, _like(e, node, v))
+    if mode == "linear":
+        inputs += [e.flag(bool(align)), e.flag(not align)]
+    code = Code.RESIZE_NEAREST_NEIGHBOR if mode == "nearest" else Code.RESIZE_BILINEAR
+    return e.give(node, code, inputs, replace(v, sizes=sizes), through=[last] if last is not node else [])
 
 
 # ---- pointwise
@@ -386,14 +398,10 @@ def _broadcast(a: tuple, b: tuple) -> tuple:
     return tuple(m if n == 1 else n for m, n in zip(a, b))
 
 
-@form("prelu")
-def _prelu(e: Serializer, node: Any, x: Any, w: Any) -> Any:
+@form("_leaky")
+def _leaky(e: Serializer, node: Any, x: Any, w: Any) -> Any:
     _need_constants(e, node, w)
-    v = e.value(x)
-    weight = w.real() if isinstance(w, QuantizedConstant) else w
-    if weight.numel() > 1:
-        weight = weight.reshape([-1] + [1] * (len(v.sizes) - 2))
-    v, slope = _aligned(e, v, weight)
+    v, slope = _aligned(e, e.value(x), w)
     return e.give(node, Code.PRELU, [v.operand, slope.operand], v)
 
 
@@ -408,21 +416,6 @@ def _softmax(e: Serializer, node: Any, x: Any, dim: int, *rest: Any) -> Any:
     code = Code.LOG_SOFTMAX if "log" in node.target._opname else Code.SOFTMAX
     v = e.value(x)
     return e.give(node, code, [v.operand, e.number(1.0), e.integer(e.dim(v, dim))], v)
-
-
-@form("batch_norm", "native_batch_norm", "_native_batch_norm_legit_no_training")
-def _batch_norm(
-    e: Serializer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any, **options: Any
-) -> Any:
-    eps = next((r for r in reversed(rest) if isinstance(r, float) and r < 0.01), options.get("eps", 1e-5))
-    factor = (var + eps).rsqrt() * (1 if weight is None else weight)
-    shift = (0 if bias is None else bias) - mean * factor
-    v = e.value(x)
-    shape = [-1] + [1] * (len(v.sizes) - 2)
-    v, f = _aligned(e, v, factor.reshape(shape))
-    scaled = e.apply(Code.MUL, [v.operand, f.operand, e.integer(0)], v)
-    _, s = _aligned(e, scaled, shift.reshape(shape))
-    return e.give(node, Code.ADD, [scaled.operand, s.operand], v, fuse_at=2)
 
 
 # ---- reductions
@@ -478,12 +471,16 @@ def _view(e: Serializer, node: Any, x: Any, *rest: Any, **options: Any) -> Any:
     return _moved(e, node, x, give)
 
 
-@form("permute", "transpose", "t")
+@form("permute", "transpose", "t", "movedim")
 def _permute(e: Serializer, node: Any, x: Any, *dims: Any) -> Any:
     rank = len(node.args[0].meta["sizes"])
     order = list(range(rank))
     if node.target._opname == "permute":
         order = [d % rank for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims)]
+    elif node.target._opname == "movedim":
+        moved = dict(zip((d % rank for d in _each(dims[1], 1)), (d % rank for d in _each(dims[0], 1))))
+        rest = iter(d for d in range(rank) if d not in moved.values())
+        order = [moved[d] if d in moved else next(rest) for d in range(rank)]
     elif node.target._opname == "t":
         order = order[::-1]
     else:
@@ -562,8 +559,8 @@ def _pad(e: Serializer, node: Any, x: Any, pad: Any, *rest: Any) -> Any:
     return _moved(e, node, x, give)
 
 
-@form("detach", "alias", "clone", "contiguous", "_copied", "positive", "_row_major", "lift_fresh", "dropout", "to",
-      "_to_copy", "_unrounded")  # fmt: skip
+@form("detach", "alias", "clone", "contiguous", "_copied", "positive", "_row_major", "lift_fresh", "to_dtype",
+      "_unrounded")  # fmt: skip
 def _same(e: Serializer, node: Any, x: Any, *rest: Any, **options: Any) -> Any:
     dtype = node.meta["val"].dtype if hasattr(node.meta.get("val"), "dtype") else None
     if dtype is not None and not isinstance(x, Tensor) and dtype is not _C.float32:

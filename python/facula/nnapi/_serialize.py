@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import operator
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import _C
-from .._ops import OpOverload
+from .._ops import OpOverload, SizeOperator
 from ..export.exported_program import ExportedProgram
 from ..export.graph_signature import InputKind, OutputKind
 from ..fx._bridge import without_gradient
@@ -204,13 +205,39 @@ class Serializer:
             return fuse, [*nodes, user], (scale, zero_point)
         return fuse, nodes, None
 
+    def normalisation(self, node: Node) -> tuple[Any, ...] | None:
+        """Returns the nodes of a batch norm that alone reads a convolution, and three constants of its channels:
+        the result is (x - second) * first + third. None if there is no such batch norm."""
+
+        def constant(x: Any) -> Tensor | None:
+            t = self.values.get(x) if isinstance(x, Node) else None
+            fits = isinstance(t, Tensor) and t.dim() == 4 and t.numel() == t.shape[1] == node.meta["sizes"][1]
+            return t.flatten() if fits else None
+
+        less = _only_user(node)
+        last = _only_user(less) if less is not None and _name(less) == "sub" else None
+        if last is None or _name(last) != "_fused_multiply_add" or less.args[0] is not node or last.args[1] is not less:
+            return None
+        constants = constant(last.args[0]), constant(less.args[1]), constant(last.args[2])
+        return None if any(c is None for c in constants) or less.kwargs else (less, last, *constants)
+
     def give(
-        self, node: Node, code: Code, inputs: list[int], like: Value, *, fuse_at: int | None = None, eight_bits: bool = False
+        self,
+        node: Node,
+        code: Code,
+        inputs: list[int],
+        like: Value,
+        *,
+        fuse_at: int | None = None,
+        eight_bits: bool = False,
+        through: Sequence[Node] = (),
     ) -> Any:
         """Adds the operation of a node, with the activation that follows if ``fuse_at`` is the place of its code.
         With ``eight_bits`` the operation's result is what the quantisation behind it computes. ``like`` has the
-        result's sizes and order of dimensions."""
-        fuse, nodes, quantization = self.tail(node, fuse_at is not None)
+        result's sizes and order of dimensions; ``through``: nodes behind the first that the operation computes
+        too."""
+        fuse, nodes, quantization = self.tail(through[-1] if through else node, fuse_at is not None)
+        nodes = [node, *through[:-1], *nodes] if through else nodes
         if fuse_at is not None:
             inputs = [*inputs[:fuse_at], self.integer(fuse), *inputs[fuse_at:]]
         if eight_bits and quantization:
@@ -251,6 +278,9 @@ class Serializer:
             if node.op == "get_attr":
                 self.values[node] = self.program.constants[node.target]
             elif node.op == "call_function":
+                self._fold(node)
+        for node in graph.nodes:
+            if node.op == "call_function" and node not in self.values:
                 self._call(node, FORMS)
         outputs = self._outputs(graph, signature, inputs)
         model = self._serialized(inputs, outputs)
@@ -270,31 +300,36 @@ class Serializer:
         self.values[node] = value
         return value
 
-    def _call(self, node: Node, forms: dict[str, Any]) -> None:
-        import operator
+    def _fold(self, node: Node) -> None:
+        """Computes a node whose operands are constants."""
+        if not isinstance(node.target, OpOverload) or _name(node).startswith("dequantize"):
+            return
+        operands = node.all_input_nodes
+        if operands and all(isinstance(self.values.get(n), Tensor) for n in operands):
+            args, kwargs = map_arg((node.args, node.kwargs), lambda n: self.values[n])
+            result = node.target(*args, **kwargs)
+            if isinstance(result, Tensor):
+                self.values[node] = result
 
+    def _call(self, node: Node, forms: dict[str, Any]) -> None:
         if node in self.ready:
             self.values[node] = self.ready[node]
+            return
+        if isinstance(node.target, SizeOperator) or "sizes" not in node.meta and "val" not in node.meta:
+            self.values[node] = None  # a size: the sizes of results say what it is
             return
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self.values[n])
         if node.target is without_gradient:
             self.values[node] = args[0]
-            return
-        if node.target is operator.getitem:
+        elif node.target is operator.getitem:
             self.values[node] = args[0][args[1]]
-            return
-        name = _name(node)
-        constants = [a for a in args if isinstance(a, (Tensor, Value, Dequantized, QuantizedConstant))]
-        if isinstance(node.target, OpOverload) and constants and all(isinstance(a, Tensor) for a in constants):
-            if not name.startswith("dequantize"):
-                self.values[node] = node.target(*args, **kwargs)  # of constants alone
-                return
-        if name not in forms:
+        elif (name := _name(node)) not in forms:
             raise self.unsupported(node, "the operator is not in the table")
-        try:
-            self.values[node] = forms[name](self, node, *args, **kwargs)
-        except TypeError as e:
-            raise self.unsupported(node, str(e)) from e
+        else:
+            try:
+                self.values[node] = forms[name](self, node, *args, **kwargs)
+            except TypeError as e:
+                raise self.unsupported(node, str(e)) from e
 
     def _outputs(self, graph: Any, signature: Any, inputs: list[Value]) -> list[Value]:
         outputs: list[Value] = []
