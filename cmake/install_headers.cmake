@@ -2,7 +2,7 @@
 # FACULA_INCLUDE_TO.
 cmake_policy(VERSION 3.25)  # an install script starts without
 set(open facula/facula.h facula/extension.h facula/device/device.h torch/extension.h torch/script.h torch/torch.h
-    torch/data/datasets.h torch/data/datasets/base.h torch/data/example.h torch/nn/module.h)
+    c10/mobile/CPUCachingAllocator.h torch/data/datasets.h torch/data/datasets/base.h torch/data/example.h torch/nn/module.h)
 set(found)
 while(open)
   list(POP_FRONT open header)

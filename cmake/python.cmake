@@ -17,7 +17,7 @@ if(bind_sources)
   target_include_directories(_C PRIVATE ${PROJECT_SOURCE_DIR}/python/bind ${FACULA_GENERATED})
   facula_room_usage(_C)
   target_link_libraries(_C PRIVATE facula)
-  add_dependencies(_C facula_generated facula_package)
+  add_dependencies(_C facula_generated facula_package facula_neuralnetworks)
   # What `python -m facula.info` tells about the build.
   set(built_with "LLVM ${llvm_version}, ducc0 ${FACULA_DUCC0_VERSION}")
   foreach(package IN ITEMS dnnl:oneDNN hwy:Highway)

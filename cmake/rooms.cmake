@@ -85,6 +85,9 @@ function(facula_room room)
     list(FILTER sources EXCLUDE REGEX "/codegen/llvm[^/]*\\.cpp$")
   elseif(room STREQUAL "loop")  # special functions are compiled with what it prints (special.cmake)
     list(FILTER sources EXCLUDE REGEX "/mapped(_wide)?\\.cpp$")
+  elseif(room STREQUAL "deploy")  # a library of its own, and C that is portable
+    list(FILTER sources EXCLUDE REGEX "/nnapi_host/")
+    list(APPEND sources ${FACULA_SOURCES}/deploy/nnapi_runner.c)
   elseif(room STREQUAL "numerics")  # and Highway's sort
     list(FILTER sources EXCLUDE REGEX "/vqsort\\.cpp$")
   elseif(room STREQUAL "catalog")
@@ -173,4 +176,17 @@ function(facula_openblas_library name folder)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME facula_openblas LIBRARY_OUTPUT_DIRECTORY ${folder})
   target_link_options(${name} PRIVATE -Wl,--no-as-needed)
   target_link_libraries(${name} PRIVATE ${FACULA_OPENBLAS_LIBRARY})
+endfunction()
+
+# facula_nnapi_library(NAME FOLDER): libneuralnetworks.so in FOLDER, Android's interface of neural networks on this machine. It
+# stays loaded, since libfacula.so has threads.
+set_source_files_properties(${FACULA_SOURCES}/deploy/nnapi_runner.c PROPERTIES LANGUAGE CXX)
+file(GLOB nnapi_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/deploy/nnapi_host/*.cpp)
+
+function(facula_nnapi_library name folder)
+  add_library(${name} SHARED ${nnapi_sources})
+  facula_room_usage(${name})
+  add_dependencies(${name} facula_generated)
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME neuralnetworks LIBRARY_OUTPUT_DIRECTORY ${folder})
+  target_link_options(${name} PRIVATE -Wl,-z,nodelete)
 endfunction()

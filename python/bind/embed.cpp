@@ -50,6 +50,17 @@ std::vector<std::pair<std::string, Tensor>> names_of(PyObject* list) {
   return names;
 }
 
+// [(name, C type, shape, elements, written)]
+PyRef list_of(const std::vector<embed::CArray>& arrays) {
+  PyRef list = checked(PyList_New(0));
+  for (auto& a : arrays) {
+    PyRef row = checked(Py_BuildValue("(sssLN)", a.name.c_str(), a.type.c_str(), a.shape.c_str(), (long long)a.elements,
+                                      PyBool_FromLong(a.written)));
+    checked(PyList_Append(list.get(), row.get()));
+  }
+  return list;
+}
+
 PyObject* c_program(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     const char* name;
@@ -64,8 +75,9 @@ PyObject* c_program(PyObject*, PyObject* args) {
       checked(PyList_Append(files.get(), file.get()));
     }
     for (auto& f : program.functions) {
-      PyRef text(unicode(f));
-      checked(PyList_Append(functions.get(), text.get()));
+      PyRef arguments = list_of(f.arguments);
+      PyRef row = checked(Py_BuildValue("(ssO)", f.name.c_str(), f.prototype.c_str(), arguments.get()));
+      checked(PyList_Append(functions.get(), row.get()));
     }
     PyRef blocks = checked(PyList_New(0));
     for (auto& [entry, b] : program.blocks) {
@@ -73,14 +85,15 @@ PyObject* c_program(PyObject*, PyObject* args) {
                                           (long long)b.bytes, Py_ssize_t(b.first), Py_ssize_t(b.last)));
       checked(PyList_Append(blocks.get(), block.get()));
     }
-    return Py_BuildValue("(OOLLLO)", files.get(), functions.get(), (long long)program.arena,
+    PyRef captured = list_of(program.weights);
+    return Py_BuildValue("(OOOLLLO)", files.get(), functions.get(), captured.get(), (long long)program.arena,
                          (long long)program.constant, (long long)program.writable, blocks.get());
   });
 }
 
 PyMethodDef functions[] = {
     {"c_program", c_program, METH_VARARGS,
-     "c_program(name, [(entry, Program, argument names, arguments in the arena, functions, reorders)], [(name, tensor)]) -> (files, functions, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
+     "c_program(name, [(entry, Program, argument names, arguments in the arena, functions, reorders)], [(name, tensor)]) -> (files, [(name, prototype, arrays)], captured arrays, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -9,10 +9,11 @@ import enum
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__path__: list[str] = []  # import facula.backends.cudnn as cudnn
+__path__ = [str(Path(__file__).with_name("_backends"))]  # _nnapi; others are objects: import facula.backends.cudnn
 
 fp32_precision = "none"
 
@@ -181,7 +182,6 @@ def _no_mps(major: int = 0, minor: int = 0) -> bool:
 def _cpu_capability() -> str:
     """Returns the instruction set of kernels, by PyTorch's names: DEFAULT, AVX2, AVX512."""
     import os
-    from pathlib import Path
 
     asked = os.environ.get("FACULA_CPU_CAPABILITY", "")
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from . import _C
 from .program import Program
 from .serialization import replacing
 
-__all__ = ["Block", "Report", "compile"]
+__all__ = ["Array", "Block", "Report", "aar", "compile", "java"]
 
 Tensor = _C.Tensor
 
@@ -36,6 +36,17 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Array:
+    """An argument of a function in C, or a captured tensor."""
+
+    name: str
+    type: str  #: of its elements, in C
+    shape: str  #: dtype and sizes
+    elements: int
+    written: bool  #: by the function; of a captured tensor, by any
+
+
+@dataclass(frozen=True)
 class Report:
     """The size of a program in C, in bytes, and its functions."""
 
@@ -44,6 +55,9 @@ class Report:
     constant: int  #: captured tensors that no function writes; a linker puts them into flash memory
     writable: int  #: captured tensors that a function writes
     blocks: tuple[Block, ...] = ()  #: the use of the arena
+    name: str = "model"  #: the prefix of all names in the code
+    arguments: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)  #: of each function
+    weights: tuple[Array, ...] = ()  #: the captured tensors
 
     def __str__(self) -> str:
         sizes = (
@@ -112,9 +126,18 @@ def compile(
         )
         for entry, program in entries.items()
     ]
-    files, functions, arena, constant, writable, blocks = _C.c_program(name, rows, _names(weights))
+    files, functions, captured, arena, constant, writable, blocks = _C.c_program(name, rows, _names(weights))
     _write(Path(folder), files)
-    return Report(tuple(functions), arena, constant, writable, tuple(Block(*b) for b in blocks))
+    return Report(
+        tuple(prototype for _, prototype, _ in functions),
+        arena,
+        constant,
+        writable,
+        tuple(Block(*b) for b in blocks),
+        name,
+        {entry: tuple(Array(*a) for a in arrays) for entry, _, arrays in functions},
+        tuple(Array(*a) for a in captured),
+    )
 
 
 def _argument_names(program: Program, named: Iterable[str]) -> list[str]:
@@ -141,3 +164,22 @@ def _write(folder: Path, files: list[tuple[str, str]]) -> None:
     with contextlib.ExitStack() as complete:  # each file is replaced when all are written
         for name, text in files:
             complete.enter_context(replacing(str(folder / name), "c.compile")).write(text.encode())
+
+
+def java(report: Report, folder: str | os.PathLike[str], class_name: str = "org.facula.Model") -> None:
+    """Writes a Java class for a compiled folder, and the C that connects them: :func:`facula._java.write`."""
+    from . import _java
+
+    _java.write(report, folder, class_name)
+
+
+def aar(
+    report: Report,
+    folder: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    class_name: str = "org.facula.Model",
+) -> None:
+    """Builds an archive for Android from a compiled folder: :func:`facula._java.archive`."""
+    from . import _java
+
+    _java.archive(report, folder, path, class_name)

@@ -156,3 +156,41 @@ def calibrated(
         for x in data:
             model(x)
     return model.eval(), data
+
+
+class Residual(nn.Module):
+    """Two convolutions of 3 x 3 and a sum."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1, self.relu = nn.BatchNorm2d(outputs), nn.ReLU()
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.short = None
+        if stride != 1 or inputs != outputs:
+            self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        return self.relu(y + (x if self.short is None else self.short(x)))
+
+
+def resnet18(classes: int = 1000) -> nn.Module:
+    """ResNet-18."""
+    blocks = [Residual(64, 64, 1), Residual(64, 64, 1)]
+    for inputs in (64, 128, 256):
+        blocks += [Residual(inputs, 2 * inputs, 2), Residual(2 * inputs, 2 * inputs, 1)]
+    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def mobilenet_v2(classes: int = 1000) -> nn.Module:
+    """MobileNetV2 with a width of 1."""
+    shapes = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    blocks, inputs = [], 32
+    for expansion, outputs, count, stride in shapes:
+        for k in range(count):
+            blocks.append((expansion * inputs, 3, stride if k == 0 else 1, outputs))
+            inputs = outputs
+    return Mobile(32, blocks, last=1280, classes=classes)

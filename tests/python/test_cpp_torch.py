@@ -105,3 +105,9 @@ def test_python_reads_the_state_of_an_optimizer(trained):
     (group,) = state["param_groups"]
     assert group["lr"] == 1e-2 and len(group["params"]) == 4
     assert all(int(s["step"]) == 1 for s in state["state"].values())
+
+
+def test_the_caching_allocator_for_phones_reduces_page_faults(tmp_path):
+    without, with_allocator, same = map(int, run(build(tmp_path, "caching_allocator")).split())
+    assert same
+    assert with_allocator * 10 < without, (without, with_allocator)

@@ -43,6 +43,11 @@ int64_t elements(SymSpan sizes) {
   return n;
 }
 
+CArray array_of(const Tensor& t, const std::string& name, bool written) {
+  int64_t n = elements(t.sizes()) * (is_complex(t.dtype()) ? 2 : 1);
+  return {name, codegen::c_memory_type(t.dtype()), shape_of(t.sizes(), t.dtype()), n, written};
+}
+
 // The captured tensors of all entries: each one is an array of the program.
 class Weights {
  public:
@@ -79,6 +84,11 @@ class Weights {
       if (w.written == written) n += elements(w.tensor.sizes()) * itemsize(w.tensor.dtype());
     return n;
   }
+  std::vector<CArray> arrays() const {
+    std::vector<CArray> arrays;
+    for (auto& w : all_) arrays.push_back(array_of(w.tensor, w.name, w.written));
+    return arrays;
+  }
   std::string declarations() const {
     std::string text;
     for (auto& w : all_) text += "extern " + declaration(w) + ";\n";
@@ -99,10 +109,9 @@ class Weights {
     bool written;
   };
   static std::string declaration(const Weight& w) {
-    DType d = w.tensor.dtype();
-    int64_t n = elements(w.tensor.sizes()) * (is_complex(d) ? 2 : 1);
-    return std::string(w.written ? "" : "const ") + codegen::c_memory_type(d) + " " + w.name + "[" +
-           std::to_string(std::max<int64_t>(n, 1)) + "] /* " + shape_of(w.tensor.sizes(), d) + " */";
+    CArray a = array_of(w.tensor, w.name, w.written);
+    return std::string(w.written ? "" : "const ") + a.type + " " + a.name + "[" +
+           std::to_string(std::max<int64_t>(a.elements, 1)) + "] /* " + a.shape + " */";
   }
   std::string name_of(const Tensor& t) const {
     for (auto& [name, named] : names_)
@@ -165,6 +174,11 @@ class EntryPrinter {
     }
     return text + (comma.empty() ? "void)" : ")");
   }
+  CEntry interface() const {
+    CEntry f{entry_.name, prototype() + ";", {}};
+    for (auto& p : parameters()) f.arguments.push_back(array_of(p.tensor, p.name, p.written));
+    return f;
+  }
   // One line for each argument and result: its shape.
   std::string comment() const {
     std::string text;
@@ -213,12 +227,13 @@ class EntryPrinter {
   struct Parameter {
     std::string type, name, remark;
     const Tensor& tensor;
+    bool written;
   };
   std::vector<Parameter> parameters() const {
     std::vector<Parameter> all;
     auto add = [&](const Tensor& t, bool written, std::string name, const char* remark) {
       std::string type = (written ? "" : "const ") + std::string(codegen::c_memory_type(t.dtype())) + "*";
-      all.push_back({std::move(type), std::move(name), remark, t});
+      all.push_back({std::move(type), std::move(name), remark, t, written});
     };
     for (int i = 0; i < int(program_.arguments); ++i)
       if (!entry_.options.in_arena.count(i))
@@ -410,9 +425,9 @@ CProgram c_program(const std::string& name, std::span<const Entry> entries,
   for (size_t k = 0; k < entries.size(); ++k) {
     EntryPrinter printer(name, entries[k], programs[k], weights, kernels);
     functions += "\n" + printer.function();
-    out.functions.push_back(printer.prototype() + ";");
+    out.functions.push_back(printer.interface());
     prototypes += "/* " + name + "_" + entries[k].name + "\n" + printer.comment() + " */\n" +
-                  out.functions.back() + "\n\n" + printer.places();
+                  out.functions.back().prototype + "\n\n" + printer.places();
     shares_arena |= !entries[k].options.in_arena.empty();
   }
   std::string arena = std::to_string((out.arena + 7) / 8);
@@ -426,6 +441,7 @@ CProgram c_program(const std::string& name, std::span<const Entry> entries,
                                         functions});
   out.files.push_back(
       {name + "_weights.c", "#include \"" + name + ".h\"\n\n#include <math.h>\n\n" + weights.definitions()});
+  out.weights = weights.arrays();
   out.constant = weights.bytes(false);
   out.writable = weights.bytes(true);
   return out;

@@ -32,11 +32,23 @@ struct MemoryBlock {
   Block block;
 };
 
+// An array: an argument of a function, or a captured tensor.
+struct CArray {
+  std::string name, type, shape;  // of C: "float"; the dtype and sizes
+  int64_t elements;
+  bool written;
+};
+struct CEntry {
+  std::string name, prototype;  // the name without the model's
+  std::vector<CArray> arguments;
+};
+
 struct CProgram {
   std::vector<CFile> files;
   int64_t arena = 0;                   // bytes, shared by all entries
   int64_t constant = 0, writable = 0;  // bytes of captured tensors
-  std::vector<std::string> functions;  // prototypes of the entries
+  std::vector<CEntry> functions;    // the entries
+  std::vector<CArray> weights;         // the captured tensors
   std::vector<MemoryBlock> blocks;
 };
 

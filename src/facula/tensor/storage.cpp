@@ -20,6 +20,7 @@
 #include "facula/base/parallel.h"
 #include "facula/profile/profile.h"
 #include "facula/tensor/block.h"
+#include "facula/tensor/caching_allocator.h"
 #include "facula/tensor/memory.h"
 #include "facula/tensor/retained_block.h"
 
@@ -47,6 +48,7 @@ constexpr uint32_t class_limit(int k) { return uint32_t((size_t(1) << 20) >> (k 
 struct Local {
   detail::BlockList blocks[kClasses];
   int64_t bytes, highest, allocations, total;  // changes since the last flush
+  CachingAllocator* allocator;                 // of the innermost scope, or null
   bool armed;
 };
 constinit FACULA_FAST_THREAD_LOCAL Local local{};
@@ -193,6 +195,8 @@ Pool& pool() {
 
 // `capacity`: the size of the block if it is larger than the blocks of its class.
 [[gnu::always_inline]] inline void* take_block(size_t bytes, size_t& capacity) {
+  if (local.allocator) [[unlikely]]
+    return detail::take_from_allocator(*local.allocator, bytes, capacity);
   if (bytes > kSmall) {
     arm();
     return pool().take(bytes, capacity);
@@ -203,6 +207,8 @@ Pool& pool() {
   return system_block(class_bytes(k), bytes);
 }
 [[gnu::always_inline]] inline void give_block(void* data, size_t bytes, size_t capacity) {
+  if (detail::blocks_have_owners() && detail::give_to_owner(data)) [[unlikely]]
+    return;
   if (bytes > kSmall) return pool().give(data, capacity);
   if (!local.armed) [[unlikely]]
     arm();
@@ -262,6 +268,20 @@ Retired& retired() {
 }
 
 }  // namespace
+
+namespace detail {
+
+size_t capacity_for(size_t bytes) { return bytes > kSmall ? rounded(bytes) : class_bytes(class_of(bytes)); }
+void* block_from_system(size_t bytes, size_t& capacity) {
+  capacity = capacity_for(bytes);
+  return system_block(capacity, bytes);
+}
+void block_to_system(void* block, size_t capacity) { give_to_system(block, capacity); }
+CachingAllocator* exchange_caching_allocator(CachingAllocator* allocator) {
+  return std::exchange(local.allocator, allocator);
+}
+
+}  // namespace detail
 
 void* take_temporary(size_t bytes, size_t& capacity) {
   void* block = take_block(bytes, capacity);
@@ -359,7 +379,8 @@ class KeptBlocks {
   void give_all_to_system() {
     std::lock_guard lock(mutex_);
     for (auto* b : owners_)
-      if (void* p = take_from(*b)) give_to_system(p, b->capacity_);
+      if (void* p = take_from(*b))
+        if (!detail::blocks_have_owners() || !detail::give_to_owner(p)) give_to_system(p, b->capacity_);
   }
 
  private:

@@ -1,0 +1,1 @@
+"""PyTorch's names for models of NNAPI: :mod:`facula.nnapi`."""
