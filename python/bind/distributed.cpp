@@ -487,11 +487,12 @@ PyObject* pulse_leave(PyObject* o, PyObject*) {
   });
 }
 
-PyMethodDef pulse_methods[] = {
-    {"wait", pulse_wait, METH_O, "wait(seconds) -> whether the connection has ended, in order or not."},
-    {"how", pulse_how, METH_NOARGS, "How the other process went; empty if it is there, or left in order."},
-    {"leave", pulse_leave, METH_NOARGS, "Leaves in order."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef pulse_methods[] = {{"wait", pulse_wait, METH_O,
+                                "wait(seconds) -> whether the connection has ended, in order or not."},
+                               {"how", pulse_how, METH_NOARGS,
+                                "How the other process went; empty if it is there, or left in order."},
+                               {"leave", pulse_leave, METH_NOARGS, "Leaves in order."},
+                               {nullptr, nullptr, 0, nullptr}};
 PyType_Slot pulse_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pulse_new)},
                              {Py_tp_dealloc, reinterpret_cast<void*>(pulse_dealloc)},
                              {Py_tp_methods, pulse_methods},

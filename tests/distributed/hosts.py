@@ -3,12 +3,12 @@
     PYTHONPATH=build/python .venv/bin/python tests/distributed/hosts.py [--only REGEX]
 
 Each case is a fault (killed, stopped, partition, or half a partition, which lets nothing reach the victim), a
-phase and a victim. All other ranks, and a victim that still runs, have to name what they lost in time. Phases:
+phase and a victim. All other ranks, and a victim that still runs, have to name a lost rank in time. Phases:
 rendezvous (launchers meet), init (a rank has said where it is reached), connect (it was told where the others
-are), collective, bucket; "two per host" has two ranks on each host, with one of which the victim shares memory.
+are), collective, bucket. With "two per host" the victim shares memory with one of the other three ranks.
 
-It needs the right to create network namespaces (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN), and `ip` and `tc` of
-iproute2, and says so if it has not. Nothing is skipped.
+It needs the right to create network namespaces (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN), and `ip` and `tc`
+of iproute2, and says so if it has not. Nothing is skipped.
 """
 
 from __future__ import annotations
@@ -108,7 +108,21 @@ class Hosts:
 
     def deafen(self, k):
         """Lets nothing reach the host, which still can send."""
-        run("tc", "qdisc", "add", "dev", f"{self.name}v{k}", "root", "tbf", "rate", "8bit", "burst", "1", "limit", "1")
+        run(
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            f"{self.name}v{k}",
+            "root",
+            "tbf",
+            "rate",
+            "8bit",
+            "burst",
+            "1",
+            "limit",
+            "1",
+        )
 
 
 class Output:
@@ -143,7 +157,12 @@ def ranks_of(phase, victim, size, program):
 def launchers_of(size, program):
     """The command of each launcher; one more node is waited for. They come in the order of their numbers."""
     for k in range(size):
-        meeting = [f"--nnodes={size + 1}", f"--node-rank={k}", "--master-addr=10.77.0.1", "--master-port=23457"]
+        meeting = [
+            f"--nnodes={size + 1}",
+            f"--node-rank={k}",
+            "--master-addr=10.77.0.1",
+            "--master-port=23457",
+        ]
         yield [sys.executable, "-m", "facula.distributed.run", *meeting, str(program)]
 
 
@@ -164,7 +183,9 @@ def check(how, phase, victim=2, size=3):
     with Hosts(size // shared) as hosts, tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
         program.write_text(PROGRAM)
-        commands = launchers_of(size, program) if phase == "rendezvous" else ranks_of(phase, victim, size, program)
+        commands = (
+            launchers_of(size, program) if phase == "rendezvous" else ranks_of(phase, victim, size, program)
+        )
         outputs = [Output(hosts.start(k // shared, *command)) for k, command in enumerate(commands)]
         try:
             if phase == "rendezvous":
@@ -206,7 +227,9 @@ def judge(how, victim, outputs, began, host, shared):
 def main():
     missing = [tool for tool in ("ip", "tc", "unshare") if not shutil.which(tool)]
     if missing or os.geteuid():
-        sys.exit(f"test-distributed needs root and the programs ip, tc and unshare; missing: {missing or 'root'}")
+        sys.exit(
+            f"test-distributed needs root and the programs ip, tc and unshare; missing: {missing or 'root'}"
+        )
     probe = subprocess.run(["ip", "netns", "add", "facprobe"], capture_output=True, text=True)
     if probe.returncode:
         sys.exit(f"test-distributed needs the right to create network namespaces: {probe.stderr.strip()}")

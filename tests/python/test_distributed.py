@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from facula.distributed._presence import Presence
 from support.ranks import outcomes, results
 
 import facula
 from facula import distributed as dist
-from facula.distributed._presence import Presence
 
 REDUCTIONS = {
     "SUM": lambda all: sum(all[1:], all[0]),

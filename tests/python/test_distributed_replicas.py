@@ -1,5 +1,5 @@
-"""Replicas: training goes on without processes that fail, and takes new ones in. The oracle is one process that
-trains on the whole batch of each step, with as many parts as there were processes.
+"""Replicas: training goes on without processes that fail, and takes new ones in. The oracle is one process
+that trains on the batches of all processes of each step.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from facula.distributed.elastic import Replicas
 
 import facula
 from facula import distributed as dist
-from facula.distributed.elastic import Replicas
 
 COMMON = """
 import facula
@@ -24,14 +24,17 @@ from facula.nn import functional as F
 def network():
     facula.manual_seed(3)
     return facula.nn.Sequential(
-        facula.nn.Linear(6, 16), facula.nn.BatchNorm1d(16), facula.nn.Tanh(), facula.nn.Linear(16, 3)).double()
+        facula.nn.Linear(6, 16), facula.nn.BatchNorm1d(16), facula.nn.Tanh(), facula.nn.Linear(16, 3)
+    ).double()
 
 def part(step, rank, size):
     draw = facula.Generator().manual_seed(1000 * step + 10 * size + rank)
     x = facula.randn(8, 6, generator=draw, dtype=facula.float64)
     return x, x[:, :3].sin() + x[:, 3:]
 """
-PROGRAM = COMMON + """
+PROGRAM = (
+    COMMON
+    + """
 import json, os, signal, sys, time
 from pathlib import Path
 from facula.distributed.elastic import Replicas
@@ -69,11 +72,12 @@ state = {"log": log, "pid": os.getpid(), "parameters": [p.tolist() for p in net.
 (folder / f"done.{os.getpid()}").write_text(json.dumps(state))
 replicas.close()
 """
+)
 
 
 def launched(folder, *arguments, restarts=2, last=3):
-    """Runs the program, until ``last`` processes have done at least 12 steps; returns what each process that has
-    reached the end writes, and what the launcher says.
+    """Runs the program, until ``last`` processes have done at least 12 steps; returns the results of the
+    processes that have reached the end, and the messages of the launcher.
     """
     program = folder / "program.py"
     program.write_text(PROGRAM)
@@ -119,8 +123,8 @@ def test_training_goes_on_without_failed_processes_and_takes_them_in_again(tmp_p
     assert len(finished) == 3
     sizes = agreed_sizes(finished)
     assert sizes[:4] == [3] * 4 and 3 - len(victims) in sizes[4:] and sizes[-1] == 3, sizes
-    whole = [state for state in finished if state["log"][0][0] == 0]
-    assert len(whole) == 3 - len(victims)  # the survivors are the processes of the start
+    first = [state for state in finished if state["log"][0][0] == 0]
+    assert len(first) == 3 - len(victims)  # the survivors are the processes of the start
     assert len(re.findall("is started again alone", errors)) == len(victims), errors
     for state in finished:
         assert state["parameters"] == finished[0]["parameters"]

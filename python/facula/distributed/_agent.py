@@ -337,7 +337,7 @@ class Agent:
         return nodes
 
     def _place(self, number: int) -> _Round | None:
-        """Returns the place of this node in the round, or None if another node was lost before all had met."""
+        """Returns the place of this node in the round; None if another node was lost before all had met."""
         try:
             return self._meet(number)
         except PeerLostError as error:
@@ -355,9 +355,9 @@ class Agent:
     def _next_round(self, number: int, restarts: int) -> int:
         """Returns the number of the round after this one; a node that comes later joins it."""
         wanted = f"{number + 1} {restarts}"
-        known = self.shared.compare_set("round", "", wanted)
-        while int(known.split()[0]) <= number:
-            known = self.shared.compare_set("round", known, wanted)
+        current = self.shared.compare_set("round", "", wanted)
+        while int(current.split()[0]) <= number:
+            current = self.shared.compare_set("round", current, wanted)
         return number + 1
 
     # ---- processes

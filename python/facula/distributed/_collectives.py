@@ -318,7 +318,9 @@ def all_to_all_single(
 ) -> Any:
     """Sends parts of ``input`` along dimension 0 to the ranks, and writes theirs to ``output``."""
     if _C.is_tracing():
-        return _traced("all_to_all_single")(output, input, output_split_sizes, input_split_sizes, group, async_op)
+        return _traced("all_to_all_single")(
+            output, input, output_split_sizes, input_split_sizes, group, async_op
+        )
     if _outside("all_to_all_single", group):
         return None
     _check_single_tensor(output, "output")

@@ -383,8 +383,8 @@ class Reducer:
                     self.params[i].grad = bucket.views[k]
 
     def restart(self, group: Any) -> None:
-        """Goes on with the ranks of another group, as before the first iteration. What an iteration with the last
-        group has left unfinished is dropped, with all gradients.
+        """Continues with the ranks of another group, as before the first iteration. Drops all gradients, and
+        an iteration with the last group that was not completed.
         """
         self.group, self.static_counts, self.static_unused = group, None, None
         self.expecting = self.started = self.rebuilt = False

@@ -1,6 +1,6 @@
-"""The agent of a node whose processes are replicas (``facula.distributed.elastic.Replicas``): those that go on
-when one fails, which is started again alone. The nodes do not meet: each starts its processes, which meet at the
-store of the job.
+"""The agent of a node whose processes are replicas (``facula.distributed.elastic.Replicas``): the others go
+on when one fails, which is started again alone. The nodes do not meet: each starts its processes, and these meet
+at the store of the job.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class ReplicasAgent(Agent):
             return []
         self._restarts += 1
         text = f"local rank {failed.local_rank} is started again alone"
-        print(f"[facula.distributed.run] {text}, {self._restarts} of {self.config.max_restarts}", file=sys.stderr)
+        print(
+            f"[facula.distributed.run] {text}, {self._restarts} of {self.config.max_restarts}",
+            file=sys.stderr,
+        )
         child = self._started(place, failed.local_rank, self._restarts)
         self.children[self.children.index(failed)] = child
         return [child]

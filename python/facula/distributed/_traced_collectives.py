@@ -1,6 +1,6 @@
-"""The collectives that write their arguments, for functions that are traced or captured: each calls the operator
-that returns a new tensor, and copies the result to the argument. So a program holds the communication, in order,
-and the write.
+"""The collectives that write their arguments, for functions that are traced or captured. Each calls the
+operator that returns a new tensor, and copies the result to the argument, so that a program holds the
+communication, in order, and the write.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def all_to_all_single(
         return None
     pg = _resolve(group)
     sizes = [
-        list(given) if given else [tensor.shape[0] // pg.size()] * pg.size()
-        for given, tensor in ((output_split_sizes, output), (input_split_sizes, input))
+        list(split) if split else [tensor.shape[0] // pg.size()] * pg.size()
+        for split, tensor in ((output_split_sizes, output), (input_split_sizes, input))
     ]
     result = functional._ops().all_to_all_single(
         input.detach().contiguous(), sizes[0], sizes[1], _get_process_group_name(pg)

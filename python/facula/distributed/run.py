@@ -46,7 +46,7 @@ _OPTIONS: list[tuple[str, str, Any, str]] = [
     ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", str, "signals that end the processes"),
 ]
 _FLAGS = {
-    "--replicas": "processes go on without those that fail, which are started again alone (see elastic.Replicas)",
+    "--replicas": "processes (elastic.Replicas) go on without those that fail, which are started again alone",
     "--standalone": "one node that meets nobody, on a free port",
     "--module": "the program is a module, as with python -m",
     "--no-python": "the program is run as it is, without python",

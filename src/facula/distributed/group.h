@@ -56,8 +56,9 @@ class Group : public RefCounted {
   // `check` about every 100 ms, which throws if waiting is in vain.
   std::string address() const;
   std::vector<bool> open(const std::vector<std::string>& addresses);
-  void connect(const std::vector<std::vector<bool>>& shared, double timeout,
-               const std::function<void()>& check = [] {});
+  void connect(
+      const std::vector<std::vector<bool>>& shared, double timeout,
+      const std::function<void()>& check = [] {});
 
   // Executes a collective and returns when it is done.
   void run(Work& work);
@@ -66,7 +67,7 @@ class Group : public RefCounted {
   void submit_message(const Ref<Work>& work);
 
   void abort(const std::string& reason);
-  void leave();  // no operation follows; idempotent
+  void leave();                                                // no operation follows; idempotent
   std::string failure() const { return inbox_.abort_text(); }  // why the group has ended; empty if it has not
 
   int rank() const { return rank_; }
@@ -155,11 +156,11 @@ class Group : public RefCounted {
 
 // Environment variables and limits that tests change.
 int64_t now_ns();
-double soft_deadline();   // seconds after which the watchdog prints who is missing
+double soft_deadline();  // seconds after which the watchdog prints who is missing
 // Nanoseconds without a heartbeat after which a process counts as gone: 1.5 s, or TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC;
 // never, if TORCH_NCCL_ENABLE_MONITORING is 0.
 int64_t silence_limit();
 std::string unreachable();  // what is said of such a process
-double agreement_wait();  // seconds; the timeout of the operation limits it as well
+double agreement_wait();    // seconds; the timeout of the operation limits it as well
 
 }  // namespace facula::distributed

@@ -40,7 +40,7 @@ bool contains(const std::vector<T*>& list, T* item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
-// What the monitor waits for: the end of processes of groups, and bytes of pulses.
+// Sources of events: the ends of processes of groups, and bytes of pulses.
 struct Sources {
   std::vector<pollfd> polled;
   std::vector<std::pair<Group*, Group::Process>> processes;  // polled[1], ...
@@ -189,9 +189,11 @@ void Group::tick_remote(int rank) {
     if (there[0] == 'l') p.left = true;
     p.control->consume(1);
   }
+  bool is_closed = p.control->is_closed(), is_silent = now - p.heard_ns > silence_limit();
+  if (is_silent && !is_closed) p.control->reset();
   lock.unlock();
-  if (p.control->is_closed()) return mark_dead(rank, "died (its connection was closed)");
-  if (now - p.heard_ns > silence_limit()) mark_dead(rank, unreachable());
+  if (is_silent) mark_dead(rank, unreachable());
+  else if (is_closed) mark_dead(rank, "died (its connection was closed)");
 }
 
 // Prints once for each collective which ranks have not come to it.

@@ -19,8 +19,9 @@ class Pulse : public RefCounted {
 
   // Returns whether the connection has ended, in order or not, within the time.
   bool wait(double seconds);
-  std::string how() const;  // how the other process went; empty while it is there, and after it left in order
-  void leave();             // tells the other process that this one leaves in order; idempotent
+  std::string how()
+      const;     // the reason why the other process was lost, or empty
+  void leave();  // tells the other process that this one leaves in order; idempotent
 
   // For the monitor.
   int descriptor() const { return socket_; }

@@ -1,9 +1,8 @@
-"""Replicas: data-parallel training that goes on without the processes that fail, and takes new ones in, without
-a restart.
+"""Replicas: data-parallel training that goes on when processes fail, and takes in new ones.
 
 The processes meet over a store that outlives each of them, such as that of the launcher. A meeting ends when
-every process of the last group has come or is gone, and makes a group of those that are there and of the new
-ones. Then all of them take the state of the process that has completed the most steps.
+every process of the last group has come or was lost, and makes a group of those that are there and of the
+new ones. Then all of them take the state of the process that has completed the most steps.
 """
 
 from __future__ import annotations
@@ -37,21 +36,22 @@ class Replicas:
     ``state_dict`` and ``load_state_dict``, such as the optimizer.
 
     ``run(step)`` calls ``step()``, which does one step of training with ``.module``, a
-    DistributedDataParallel. If another process dies in it, or cannot be reached, the step is done again by the
-    others, with the parameters, buffers and random numbers as they were. A process that comes later takes the
-    state of one that has trained. ``steps`` is the number of completed steps, ``rank`` and ``size`` are those of
-    the current step: ``step`` selects its part of the data by them.
+    DistributedDataParallel. If another process dies in it, or cannot be reached, the others do the step
+    again, with the parameters, buffers and random numbers as they were. A process that comes later takes the
+    state of one that has trained. ``steps`` is the number of completed steps, ``rank`` and ``size`` are those of the
+    current step: ``step`` selects its part of the data by them.
 
     The processes meet at ``store``, or at that of the launcher
     (``python -m facula.distributed.run --replicas``). The first step waits for ``WORLD_SIZE`` of the
     environment, later ones for ``min_size`` processes. ``options`` are those of DistributedDataParallel.
 
-    ``step`` has to do its collectives before it changes parameters, as backward does; RuntimeError is raised if no
-    process is left whose parameters are those of a completed step. A failure without a loss of a process, such
-    as a disagreement, is raised too.
+    ``step`` has to do its collectives before it changes parameters, as backward does. RuntimeError is raised
+    if no process is left whose parameters are those of a completed step. A failure without a loss of a
+    process, such as a disagreement, is raised too.
 
+    >>> from facula.distributed.elastic import Replicas
     >>> net = nn.Linear(2, 1)
-    >>> replicas = facula.distributed.elastic.Replicas(net, store=facula.distributed.HashStore())
+    >>> replicas = Replicas(net, store=facula.distributed.HashStore())
     >>> replicas.run(lambda: replicas.module(facula.ones(1, 2)).sum().backward())
     >>> replicas.steps, replicas.rank, replicas.size
     (1, 0, 1)
@@ -75,8 +75,8 @@ class Replicas:
         server = getattr(store, "_underlying_non_prefix_store", store)
         if not isinstance(server, (TCPStore, HashStore)):
             raise ValueError(
-                "Replicas: the processes have to meet at a TCPStore, whose server notices when one is lost; got "
-                f"{type(server).__name__}"
+                "Replicas: the processes have to meet at a TCPStore, whose server notices when one is lost; "
+                f"got {type(server).__name__}"
             )
         self._store = PrefixStore("replicas", store)
         self._store.set_timeout(timeout)
@@ -122,7 +122,7 @@ class Replicas:
         return group is None or bool(group._failure())
 
     def _others_wait(self) -> bool:
-        """Returns on all ranks whether a process waits to be taken in. The first rank looks from time to time."""
+        """Returns on all ranks whether a process waits to be taken in, for which the first rank looks."""
         now, waits = time.monotonic(), 0
         if self.rank == 0 and now - self._looked > POLL:
             self._looked = now
@@ -221,13 +221,13 @@ class Replicas:
         table = _C.functions.empty(3 * self.size, dtype=own.dtype)
         all_gather_into_tensor(table, own)
         rows = [table.tolist()[3 * r : 3 * r + 3] for r in range(self.size)]
-        whole = [r for r, row in enumerate(rows) if not row[2]]
-        if not whole:
+        intact = [r for r, row in enumerate(rows) if not row[2]]
+        if not intact:
             raise RuntimeError(
-                "Replicas: a process was lost after all others had changed parameters, so that no one has those "
-                "of a completed step. Do the collectives of a step before optimizer.step()"
+                "Replicas: a process was lost after all others had changed parameters, so that no one has "
+                "those of a completed step. Do the collectives of a step before optimizer.step()"
             )
-        source = max(whole, key=lambda r: (rows[r][1], -r))
+        source = max(intact, key=lambda r: (rows[r][1], -r))
         if self._lineage and all(row == rows[source] for row in rows):
             return
         takes = self.rank != source and (rows[self.rank] != rows[source] or not self._lineage)

@@ -25,7 +25,7 @@ __all__ = ["DistributedDataParallel"]
 Tensor = _C.Tensor
 _MB_TO_BYTES = MEGABYTE
 _DEFAULT_BUCKET_CAP_MB = 25
-# The size of buckets if the program asks for none. No computation hides the last one, and a small one costs little.
+# The size of buckets if the program sets none. Computation cannot hide the last one; small ones cost little.
 _USUAL_BUCKET_MB = 4
 
 
@@ -187,7 +187,7 @@ class DistributedDataParallel(Module, Joinable):
     reducer: Reducer
 
     def _rejoin(self, group: Any) -> None:
-        """Goes on with the ranks of another group, all of which call it. Values are not exchanged."""
+        """Replaces the group by another one. All of its ranks call this method; no values are exchanged."""
         self.process_group = group
         self.reducer.restart(group)
 
