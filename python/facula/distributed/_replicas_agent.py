@@ -1,6 +1,6 @@
 """The agent of a node whose processes are replicas (``facula.distributed.elastic.Replicas``): the others go
-on when one fails, which is started again alone. The nodes do not meet: each starts its processes, and these meet
-at the store of the job.
+on when one fails, which is started again alone. The nodes do not meet: each starts its processes, and these
+meet at the store of the job.
 """
 
 from __future__ import annotations

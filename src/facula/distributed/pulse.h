@@ -19,9 +19,8 @@ class Pulse : public RefCounted {
 
   // Returns whether the connection has ended, in order or not, within the time.
   bool wait(double seconds);
-  std::string how()
-      const;     // the reason why the other process was lost, or empty
-  void leave();  // tells the other process that this one leaves in order; idempotent
+  std::string how() const;  // the reason why the other process was lost, or empty
+  void leave();             // tells the other process that this one leaves in order; idempotent
 
   // For the monitor.
   int descriptor() const { return socket_; }

@@ -38,8 +38,8 @@ class Replicas:
     ``run(step)`` calls ``step()``, which does one step of training with ``.module``, a
     DistributedDataParallel. If another process dies in it, or cannot be reached, the others do the step
     again, with the parameters, buffers and random numbers as they were. A process that comes later takes the
-    state of one that has trained. ``steps`` is the number of completed steps, ``rank`` and ``size`` are those of the
-    current step: ``step`` selects its part of the data by them.
+    state of one that has trained. ``steps`` is the number of completed steps, ``rank`` and ``size`` are those
+    of the current step: ``step`` selects its part of the data by them.
 
     The processes meet at ``store``, or at that of the launcher
     (``python -m facula.distributed.run --replicas``). The first step waits for ``WORLD_SIZE`` of the
