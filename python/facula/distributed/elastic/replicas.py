@@ -88,6 +88,7 @@ class Replicas:
         self._torn = False  # the parameters are not those of a completed step
         self._looked = 0.0
         alone = _groups._group_alone()
+        options = {"init_sync": False, **options}
         self.module = DistributedDataParallel(module, process_group=alone, **options)
 
     # ---- steps
