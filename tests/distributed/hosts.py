@@ -4,8 +4,8 @@
 
 Each case is a fault (killed, stopped, partition, or half a partition, which lets nothing reach the victim), a
 phase and a victim. All other ranks, and a victim that still runs, have to name a lost rank in time. Phases:
-rendezvous (launchers meet), init and connect (rank 1 does not come, before and after it has said which ranks it
-reaches), collective, bucket. With "two per host" the victim shares memory with one of the other three ranks.
+rendezvous (launchers meet), init and connect (rank 1 does not come, before and after it has said which ranks
+it reaches), collective, bucket. With "two per host" the victim shares memory with one of the other three ranks.
 
 It needs the right to create network namespaces (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN), and `ip` and `tc`
 of iproute2, and says so if it has not. Nothing is skipped.
@@ -64,6 +64,15 @@ except RuntimeError as error:
     os._exit(3)
 dist.barrier()
 dist.destroy_process_group()
+"""
+
+
+# Launchers say nothing while they wait.
+WITNESS = """
+import sys, facula.distributed as dist
+store = dist.TCPStore("10.77.0.1", 23457, None, False)
+store.wait([f"rendezvous/none/0/node/{k}" for k in range(int(sys.argv[1]))])
+print("ready", flush=True)
 """
 
 
@@ -187,9 +196,8 @@ def check(how, phase, victim=3, size=4):
         commands = launchers_of(size, program) if launches else ranks_of(phase, size, program)
         outputs = [Output(hosts.start(k // shared, *command)) for k, command in enumerate(commands)]
         try:
-            if launches:
-                time.sleep(2.5)  # they say nothing while they wait
-            for output in () if launches else outputs:
+            witness = Output(hosts.start(0, sys.executable, "-c", WITNESS, str(size))) if launches else None
+            for output in [witness] if witness else outputs:
                 output.wait_for("ready")
             time.sleep(0.5)
             if how == "works":

@@ -10,6 +10,8 @@ from ._stores import DistError, DistStoreError, Store
 
 __all__ = ["PeerLostError", "Presence"]
 
+MOST_WAIT = 0.5  # seconds for which a process that serves the store lets the others learn of a loss
+
 
 class PeerLostError(DistError):
     """Another process has died, was stopped, or cannot be reached. ``number`` says which."""
@@ -55,9 +57,24 @@ class Presence:
         """Raises PeerLostError if one of the others is gone."""
         for k in self.lost():
             how = self._store._apply("_get", self._marks[k])
-            self.leave()  # this process is not the cause
+            self._tell()
             text = f"{self._title}: {self._noun} {k} {(how or b'died').decode()} before {self.event}"
             raise PeerLostError(text, k)
+
+    def _tell(self) -> None:
+        """Leaves, as this process is not the cause. A process that serves the store waits until the others
+        know of the loss: they would take it for the cause if it ended before.
+        """
+        self.leave()
+        store = getattr(self._store, "_underlying_non_prefix_store", self._store)
+        self._store.set(f"told/{self._number}", "1")
+        end = time.monotonic() + MOST_WAIT
+        while getattr(store, "_server", None) is not None and time.monotonic() < end:
+            lost = [self._number, *self.lost()]
+            others = [f"told/{k}" for k in range(len(self._marks)) if k not in lost]
+            if not others or self._store.check(others):
+                return
+            time.sleep(0.005)
 
     def gather(self, keys: list[str], check: Callable[[], None] | None = None) -> list[bytes]:
         """Returns the values of the keys when all are set; raises PeerLostError, or DistStoreError after the

@@ -362,7 +362,9 @@ class ProcessGroup:
         store.set(f"shared/{rank}", json.dumps(shared))
         rows = [json.loads(row) for row in present.gather([f"shared/{r}" for r in range(size)])]
         native.connect(rows, self._timeout.total_seconds(), present.check)
-        store.set(f"connected/{rank}", "1")  # nobody leaves before all are connected, so that all learn of a loss
+        store.set(
+            f"connected/{rank}", "1"
+        )  # nobody leaves before all are connected, so that all learn of a loss
         present.gather([f"connected/{r}" for r in range(size)])
         return native
 

@@ -437,6 +437,8 @@ class TCPStore(Store):
         try:
             connection.sendall(json.dumps([action, *map(_encoded, args)]).encode() + b"\n")
             line = file.readline()
+        except (ConnectionResetError, BrokenPipeError):
+            line = b""
         except OSError as error:
             raise DistNetworkError(f"{who} {self._loss() or f'does not answer: {error}'}") from error
         if not line:
