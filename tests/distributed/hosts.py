@@ -5,7 +5,7 @@
 Each case is a fault (killed, stopped, partition, or half a partition, which lets nothing reach the victim), a
 phase and a victim. All other ranks, and a victim that still runs, have to name a lost rank in time. Phases:
 rendezvous (launchers meet), init and connect (rank 1 does not come, before and after it has said which ranks
-it reaches), collective, bucket. With "two per host" the victim shares memory with one of the other three ranks.
+it reaches), collective, bucket. With "two per host" the victim shares memory with one of the other ranks.
 
 It needs the right to create network namespaces (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN), and `ip` and `tc`
 of iproute2, and says so if it has not. Nothing is skipped.
