@@ -1,18 +1,22 @@
 // _C.Group: the collectives and messages of a group of ranks, on contiguous tensors. _C.GroupWork: one that was
-// submitted. facula.distributed checks the arguments of PyTorch's functions and calls these.
+// submitted. _C.Pulse: a connection by which two processes notice that the other one is gone. facula.distributed checks
+// the arguments of PyTorch's functions and calls these.
 //
 //   Group(name, rank, size, token, interface)
-//     address() -> str, open(addresses) -> [bool], connect([[bool]], timeout)    in this order
+//     address() -> str, open(addresses) -> [bool], connect([[bool]], timeout, check)    in this order
 //     collective(kind, inputs, outputs, reduction, root, timeout, wait) -> GroupWork, or None if it waited
 //     all_reduce(tensor, reduction, timeout) -> whether it was done; False for tensors that need collective()
 //     message(is_send, tensor, peer, tag, timeout) -> GroupWork
-//     abort(reason), leave(), is_local(rank), records() -> JSON, sequence()
+//     abort(reason), failure() -> why it has ended, leave(), is_local(rank), records() -> JSON, sequence()
 //   GroupWork
 //     is_done(), wait(seconds) -> bool, error() -> exception or None, then(f), source(), duration_ns()
+//   Pulse(socket, other)
+//     wait(seconds) -> whether it has ended, how() -> str, leave()
 #include "distributed.h"
 
 #include "facula/base/interrupt.h"
 #include "facula/distributed/group.h"
+#include "facula/distributed/pulse.h"
 #include "facula/tensor/sparse.h"
 #include "tensor.h"
 
@@ -28,10 +32,14 @@ struct GroupObject {
 struct WorkObject {
   PyObject_HEAD Work* value;
 };
+struct PulseObject {
+  PyObject_HEAD Pulse* value;
+};
 PyTypeObject *GroupType, *WorkType;
 
 Group& group(PyObject* o) { return *reinterpret_cast<GroupObject*>(o)->value; }
 Work& work(PyObject* o) { return *reinterpret_cast<WorkObject*>(o)->value; }
+Pulse& pulse(PyObject* o) { return *reinterpret_cast<PulseObject*>(o)->value; }
 
 PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return guarded([&]() -> PyObject* {
@@ -93,9 +101,9 @@ PyObject* group_open(PyObject* o, PyObject* list) {
 
 PyObject* group_connect(PyObject* o, PyObject* args) {
   return guarded([&]() -> PyObject* {
-    PyObject* rows;
+    PyObject *rows, *check = nullptr;
     double timeout;
-    if (!PyArg_ParseTuple(args, "Od:connect", &rows, &timeout)) return nullptr;
+    if (!PyArg_ParseTuple(args, "Od|O:connect", &rows, &timeout, &check)) return nullptr;
     std::vector<std::vector<bool>> shared;
     PyRef items = checked(PySequence_Fast(rows, "connect: expected a list of lists"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
@@ -108,7 +116,12 @@ PyObject* group_connect(PyObject* o, PyObject* args) {
     }
     value_check(int(shared.size()) == group(o).size(), "connect") << shared.size() << " rows";
     WithoutGil free;
-    group(o).connect(shared, timeout);
+    group(o).connect(shared, timeout, [check] {
+      check_interrupt();
+      if (!check) return;
+      WithGil gil;
+      PyRef result = checked(PyObject_CallNoArgs(check));
+    });
     Py_RETURN_NONE;
   });
 }
@@ -312,6 +325,10 @@ PyObject* group_abort(PyObject* o, PyObject* reason) {
   });
 }
 
+PyObject* group_failure(PyObject* o, PyObject*) {
+  return guarded([&] { return unicode(group(o).failure()); });
+}
+
 PyObject* group_leave(PyObject* o, PyObject*) {
   return guarded([&] {
     WithoutGil free;
@@ -391,7 +408,7 @@ PyMethodDef group_methods[] = {
     {"address", group_address, METH_NOARGS, "What the other ranks need to know of this one."},
     {"open", group_open, METH_O, "open(addresses) -> [bool]: which ranks this one shares memory with."},
     {"connect", group_connect, METH_VARARGS,
-     "connect([[bool]], timeout): with what open() gave on each rank."},
+     "connect([[bool]], timeout, check): with what open() gave on each rank; check() raises to end the wait."},
     {"collective", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_collective)), METH_FASTCALL,
      nullptr},
     {"all_reduce", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_all_reduce)), METH_FASTCALL,
@@ -399,6 +416,7 @@ PyMethodDef group_methods[] = {
     {"message", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_message)), METH_FASTCALL,
      nullptr},
     {"abort", group_abort, METH_O, "abort(reason): every operation of every rank raises it from now on."},
+    {"failure", group_failure, METH_NOARGS, "Why the group has ended; empty if it has not."},
     {"leave", group_leave, METH_NOARGS, "Ends the group on this rank."},
     {"is_local", group_is_local, METH_O, "Whether a rank is reached by shared memory."},
     {"records", group_records, METH_NOARGS, "The flight recorder, as JSON."},
@@ -424,6 +442,63 @@ PyType_Slot work_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(work_dealloc
 PyType_Spec work_spec = {"facula._C.GroupWork", sizeof(WorkObject), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, work_slots};
 
+// ---- pulses
+
+PyObject* pulse_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    int socket, other;
+    if (!PyArg_ParseTuple(args, "ii:Pulse", &socket, &other)) return nullptr;
+    auto created = make_ref<Pulse>(socket, other);
+    PyObject* o = type->tp_alloc(type, 0);
+    if (!o) throw PythonError();
+    reinterpret_cast<PulseObject*>(o)->value = created.detach();
+    return o;
+  });
+}
+
+void pulse_dealloc(PyObject* o) {
+  PyTypeObject* type = Py_TYPE(o);
+  if (Pulse* p = reinterpret_cast<PulseObject*>(o)->value) p->release();
+  type->tp_free(o);
+  Py_DECREF(type);
+}
+
+PyObject* pulse_wait(PyObject* o, PyObject* seconds) {
+  return guarded([&] {
+    double limit = PyFloat_AsDouble(seconds);
+    if (PyErr_Occurred()) throw PythonError();
+    bool ended;
+    {
+      WithoutGil free;
+      ended = pulse(o).wait(limit);
+    }
+    return PyBool_FromLong(ended);
+  });
+}
+
+PyObject* pulse_how(PyObject* o, PyObject*) {
+  return guarded([&] { return unicode(pulse(o).how()); });
+}
+
+PyObject* pulse_leave(PyObject* o, PyObject*) {
+  return guarded([&] {
+    pulse(o).leave();
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyMethodDef pulse_methods[] = {{"wait", pulse_wait, METH_O,
+                                "wait(seconds) -> whether the connection has ended, in order or not."},
+                               {"how", pulse_how, METH_NOARGS,
+                                "How the other process went; empty if it is there, or left in order."},
+                               {"leave", pulse_leave, METH_NOARGS, "Leaves in order."},
+                               {nullptr, nullptr, 0, nullptr}};
+PyType_Slot pulse_slots[] = {{Py_tp_new, reinterpret_cast<void*>(pulse_new)},
+                             {Py_tp_dealloc, reinterpret_cast<void*>(pulse_dealloc)},
+                             {Py_tp_methods, pulse_methods},
+                             {0, nullptr}};
+PyType_Spec pulse_spec = {"facula._C.Pulse", sizeof(PulseObject), 0, Py_TPFLAGS_DEFAULT, pulse_slots};
+
 PyObject* read_group_memory(PyObject*, PyObject* path) {
   return guarded([&] {
     RankStatus s = read_status(std::string(text_of(path)));
@@ -447,6 +522,7 @@ PyMethodDef functions[] = {{"read_group_memory", read_group_memory, METH_O,
 void add_distributed(PyObject* module) {
   GroupType = add_type(module, &group_spec);
   WorkType = add_type(module, &work_spec);
+  add_type(module, &pulse_spec);
   add_functions(module, functions);
 }
 

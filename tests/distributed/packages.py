@@ -32,6 +32,13 @@ PROGRAMS = {
     "accelerate, test_cpu: script": [HERE / "programs/accelerate_scripts.py", "script"],
     "accelerate, test_cpu: ops": [HERE / "programs/accelerate_scripts.py", "ops"],
     "accelerate, test_grad_sync": [HERE / "programs/accelerate_scripts.py", "sync"],
+    "accelerate, test_multidevice: ddp_comm_hook": [*LAUNCH, SCRIPTS / "test_ddp_comm_hook.py"],
+    "accelerate, test_multidevice: distributed_data_loop": [
+        *LAUNCH,
+        SCRIPTS / "test_distributed_data_loop.py",
+    ],
+    "accelerate, test_multidevice: ops": [*LAUNCH, SCRIPTS / "test_ops.py"],
+    "accelerate, test_multidevice: notebook_launcher": [SCRIPTS / "test_notebook.py"],
     "accelerate, launch": [
         "-m",
         "accelerate.commands.launch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from facula.distributed._presence import Presence
 from support.ranks import outcomes, results
 
 import facula
@@ -605,11 +607,11 @@ def die_in_init(rank, victim, port):
     limit = timedelta(seconds=60)
     store = dist.TCPStore("127.0.0.1", port, None, False, limit)
     if rank == victim:
-        connect = dist.ProcessGroup._gathered
-        dist.ProcessGroup._gathered = lambda self, keys: (
-            os.kill(os.getpid(), signal.SIGKILL) if "address/0" in keys else connect(self, keys)
+        gather = Presence.gather
+        Presence.gather = lambda self, keys, check=None: (
+            os.kill(os.getpid(), signal.SIGKILL) if "address/0" in keys else gather(self, keys, check)
         )
-    with pytest.raises(RuntimeError, match=f"rank {victim} died before group 0 was connected"):
+    with pytest.raises(RuntimeError, match=f"rank {victim} died .*before group 0 was connected"):
         dist.init_process_group("gloo", store=store, rank=rank, world_size=3, timeout=limit)
     return time.monotonic()
 
@@ -623,6 +625,86 @@ def test_a_rank_that_dies_before_the_group_is_connected_is_named(victim):
     assert answers.pop(victim) == ("ended", -signal.SIGKILL)
     for kind, *answer in answers:
         assert kind == "result" and answer[0] - began < 5, answer
+
+
+def pause_in_init(rank, port, pause):
+    """Rank 1 stops, or computes for long, while the group is connected; rank 0 lets it go on."""
+    limit = timedelta(seconds=60)
+    store = dist.TCPStore("127.0.0.1", port, None, False, limit)
+    if rank == 1:
+        gather = Presence.gather
+
+        def stay(self, keys, check=None):
+            if "address/0" in keys:
+                store.set("stopped", f"{os.getpid()} {time.monotonic()}")
+                pause()
+            return gather(self, keys, check)
+
+        Presence.gather = stay
+    try:
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=limit)
+        dist.barrier()
+        return ""
+    except RuntimeError as error:
+        if rank == 0:
+            pid, since = store.get("stopped").split()
+            os.kill(int(pid), signal.SIGCONT)
+            assert time.monotonic() - float(since) < 2.5, error
+        return str(error)
+
+
+def stop_itself():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def compute_for_long():
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        sum(range(10_000_000))  # holds the interpreter's lock
+
+
+def test_a_rank_that_is_stopped_before_the_group_is_connected_is_named():
+    server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    text, _ = results(2, pause_in_init, server.port, stop_itself, init=False)
+    assert "rank 1 cannot be reached: no heartbeat for 1.5 s before group 0 was connected" in text, text
+
+
+def test_a_rank_that_is_slow_before_the_group_is_connected_is_not_taken_for_dead():
+    server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    assert results(2, pause_in_init, server.port, compute_for_long, init=False) == ["", ""]
+
+
+STOP_FOR_LONGER = """
+import os, signal, sys, threading, time
+from datetime import timedelta
+import facula, facula.distributed as dist
+rank, port = int(sys.argv[1]), int(sys.argv[2])
+store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
+if rank == 0:
+    pid = int(store.get("pid"))
+    threading.Timer(2.5, os.kill, (pid, signal.SIGCONT)).start()
+else:
+    store._apply("_hold", "gone/here")
+    store.set("pid", str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+dist.barrier()
+assert not store.check(["gone/here"])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_longer_silence_is_allowed_by_the_switch_of_pytorch(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    environment = {**os.environ, "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "10"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", STOP_FOR_LONGER, str(r), str(port)], env=environment)
+        for r in range(2)
+    ]
+    assert [p.wait(60) for p in ranks] == [0, 0]
 
 
 def late(rank):

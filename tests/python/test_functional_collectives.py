@@ -128,6 +128,52 @@ def test_programs_hold_collectives_and_their_order():
     results(2, compiled, int.from_bytes(os.urandom(3), "big"))
 
 
+def in_place(x, other, rank, size):
+    """Each collective that writes its arguments, in the middle of a computation."""
+    y = x * 2
+    dist.all_reduce(y)
+    dist.broadcast(other[1:], 1)  # a view
+    work = dist.all_reduce(other, dist.ReduceOp.MAX, async_op=True)
+    work.wait()
+    many = facula.empty(size * x.shape[0], x.shape[1])
+    dist.all_gather_into_tensor(many, y + rank)
+    parts = [facula.empty_like(x) for _ in range(size)]
+    dist.all_gather(parts, x)
+    mean = facula.empty_like(x)
+    dist.reduce_scatter_tensor(mean, many, dist.ReduceOp.AVG)
+    total = facula.empty_like(x)
+    dist.reduce_scatter(total, [p + rank for p in parts])
+    exchanged = facula.empty(2 * size, 3)
+    dist.all_to_all_single(exchanged, (many[: 2 * size] + rank).contiguous())
+    return y, many.relu(), mean, total + parts[-1], exchanged
+
+
+def programs_in_place(rank, seed):
+    from facula.program import trace
+
+    size = dist.get_world_size()
+    facula.manual_seed(seed + rank)
+    x = facula.randn(4, 3)
+    given = facula.randn(5)
+    changed = given.clone()
+    wanted = in_place(x, changed, rank, size)
+    f = lambda x, other: in_place(x, other, rank, size)  # noqa: E731
+    for make in (lambda: facula.compile(f, fullgraph=True), lambda: trace(f, x, given)):
+        program = make()
+        for _ in range(2):
+            other = given.clone()
+            before = dist.group.WORLD._get_sequence_number_for_group()
+            for got, expected in zip(program(x, other), wanted):
+                assert facula.equal(got, expected)
+            assert facula.equal(other, changed)
+            assert dist.group.WORLD._get_sequence_number_for_group() == before + 8
+    dist.barrier()
+
+
+def test_programs_hold_collectives_that_write_their_arguments():
+    results(2, programs_in_place, int.from_bytes(os.urandom(3), "big"))
+
+
 def compiled_data_parallel(rank, seed, how):
     facula.manual_seed(seed)
     make = lambda: facula.nn.Sequential(  # noqa: E731

@@ -3,7 +3,8 @@ places in the environment, watches them, and starts all again after a failure.
 
 The agents share a store. A round is one attempt to run all processes: the agents that take part register, the
 first one closes the round, and every one derives all ranks from the numbers of processes per node. A failure
-is written to the store before any process is ended, so that the other agents end theirs.
+is written to the store before any process is ended, so that the other agents end theirs. An agent that dies,
+or cannot be reached, while the agents meet or while processes run, is a failure as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .. import _C
+from ._presence import PeerLostError, Presence
 from ._stores import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
 
 __all__ = ["Agent", "ChildFailedError", "LaunchConfig", "ProcessFailure"]
@@ -35,6 +37,7 @@ GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 class LaunchConfig:
     """How to start the processes of this node. See the options of ``facula.distributed.run``."""
 
+    replicas: bool = False
     min_nodes: int = 1
     max_nodes: int = 1
     nproc_per_node: int = 1
@@ -198,11 +201,16 @@ def _host_of(endpoint: str, default: int) -> tuple[str, int]:
     return (host or "localhost").strip("[]"), int(port or default)
 
 
-def _addresses_here() -> set[str]:
-    names = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
+def _is_here(host: str) -> bool:
+    """Returns whether a host is this one: a socket can be bound to its address."""
+    if host in ("localhost", socket.gethostname(), socket.getfqdn()):
+        return True
     with contextlib.suppress(OSError):
-        names |= {i[4][0] for i in socket.getaddrinfo(socket.gethostname(), None)}
-    return {str(f) for f in names}
+        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as s:
+            s.bind(address)
+            return True
+    return False
 
 
 class Agent:
@@ -216,9 +224,12 @@ class Agent:
         self._own_logs = config.log_dir is None
         self._logs = config.log_dir or tempfile.mkdtemp(prefix="facula_run_")
         self.failures: list[ProcessFailure] = []
+        self._meeting = True  # no process runs
+        self._lost = ""  # which other node was lost, in the last round
         self._recorders = _Recorders()
         self.store: Store
         self._served: TCPStore | None = None  # the store of the processes, if this agent serves it
+        self._present: Presence | None = None  # in the round, if there are several nodes
 
     # ---- meeting
 
@@ -235,7 +246,7 @@ class Agent:
         elif asked is not None:
             serves = str(asked).lower() in ("1", "true", "yes")
         else:
-            serves = host in _addresses_here()
+            serves = _is_here(host)
         host = "127.0.0.1" if host == "localhost" and c.max_nodes == 1 else host
         if serves:
             try:
@@ -246,6 +257,7 @@ class Agent:
                 serves = False  # another agent of this host serves it
         if not serves:
             store = TCPStore(host, port, None, False, limit)
+        store._served_by = "node 0" if c.rdzv_backend == "static" else "the launcher at the endpoint"
         self.store, self.host, self.master = store, host, (host, store.port)
         self._served = store if serves else None
         self.shared = PrefixStore(f"rendezvous/{c.run_id}", self.store)
@@ -269,34 +281,84 @@ class Agent:
         if node == 0:
             assert self._served is not None
             s.set("master", f"{self._served.host}:{self._served.port}")
-        host, _, port = s.get("master").decode().rpartition(":")
+        host, _, port = self._awaited(s, ["master"])[0].decode().rpartition(":")
         self.master = host, int(port)
+
+    def _check_round(self, s: PrefixStore) -> None:
+        """Raises PeerLostError if the round has failed."""
+        if self._present is not None:
+            self._present.check()
+        if s.check(["failed"]):
+            raise PeerLostError("torchrun: another node has given the round up", -1)
+
+    def _awaited(self, s: PrefixStore, keys: list[str]) -> list[bytes]:
+        """Returns values of the round when all are set."""
+        if self._present is None:
+            return [s.get(key) for key in keys]
+        return self._present.gather(keys, lambda: self._check_round(s))
 
     def _meet(self, number: int) -> _Round:
         """Takes part in a round: returns the place of this node."""
         c, s = self.config, PrefixStore(str(number), self.shared)
         s.set_timeout(self.shared.timeout)
         node = c.node_rank if c.rdzv_backend == "static" else s.add("joined", 1) - 1
+        event = f"the nodes of round {number} had met"
+        if c.max_nodes > 1:
+            self._present = Presence(s, node, max(c.max_nodes, node + 1), "torchrun", "node", event)
         s.set(f"node/{node}", json.dumps([c.nproc_per_node, c.local_addr or socket.gethostname()]))
-        if c.rdzv_backend == "static" or c.min_nodes == c.max_nodes:
-            nodes = c.max_nodes
-        elif node == 0:
-            s.wait([f"node/{c.min_nodes - 1}"])
-            end = time.monotonic() + float(c.rdzv_configs.get("last_call_timeout", 30))
-            while s.add("joined", 0) < c.max_nodes and time.monotonic() < end:
-                time.sleep(0.05)
-            nodes = min(s.add("joined", 0), c.max_nodes)
-            s.set("nodes", str(nodes))
-        else:
-            nodes = int(s.get("nodes"))
+        nodes = self._closed(s, node)
+        if self._present is not None:
+            self._present.narrow(nodes)
         if node >= nodes:
+            if self._present is not None:
+                self._present.leave()
             raise RuntimeError(
                 f"torchrun: the round has {nodes} nodes already; this one would be number {node + 1}"
             )
         if c.rdzv_backend.startswith("etcd"):
             self._serve_processes(s, node)
-        facts = [json.loads(s.get(f"node/{k}")) for k in range(nodes)]
+        facts = [json.loads(f) for f in self._awaited(s, [f"node/{k}" for k in range(nodes)])]
         return _Round(number, node, [f[0] for f in facts], *self.master)
+
+    def _closed(self, s: PrefixStore, node: int) -> int:
+        """Returns the number of nodes of a round, which node 0 decides."""
+        c = self.config
+        if c.rdzv_backend == "static" or c.min_nodes == c.max_nodes:
+            return c.max_nodes
+        if node:
+            return int(self._awaited(s, ["nodes"])[0])
+        self._awaited(s, [f"node/{c.min_nodes - 1}"])
+        end = time.monotonic() + float(c.rdzv_configs.get("last_call_timeout", 30))
+        while s.add("joined", 0) < c.max_nodes and time.monotonic() < end:
+            self._check_round(s)
+            time.sleep(0.05)
+        nodes = min(s.add("joined", 0), c.max_nodes)
+        s.set("nodes", str(nodes))
+        return nodes
+
+    def _place(self, number: int) -> _Round | None:
+        """Returns the place of this node in the round; None if another node was lost before all had met."""
+        try:
+            return self._meet(number)
+        except PeerLostError as error:
+            with contextlib.suppress(DistNetworkError, DistStoreError):
+                PrefixStore(str(number), self.shared).set("failed", str(error.number))
+            print(f"[facula.distributed.run] {error}", file=sys.stderr)
+            self._lost = str(error)
+            return None
+
+    def _current_round(self) -> tuple[int, int]:
+        """Returns the number of the round to join, and how many restarts there were."""
+        number, restarts = self.shared.compare_set("round", "", "0 0").split()
+        return int(number), int(restarts)
+
+    def _next_round(self, number: int, restarts: int) -> int:
+        """Returns the number of the round after this one; a node that comes later joins it."""
+        wanted = f"{number + 1} {restarts}"
+        current = self.shared.compare_set("round", "", wanted)
+        while int(current.split()[0]) <= number:
+            current = self.shared.compare_set("round", current, wanted)
+        return number + 1
 
     # ---- processes
 
@@ -325,35 +387,38 @@ class Agent:
         return {**self.environment, **{k: str(v) for k, v in names.items()}}
 
     def _start(self, place: _Round) -> None:
-        c = self.config
         self.children = []
-        for local_rank in range(c.nproc_per_node):
-            attempt = f"attempt_{place.number}"
-            folder = os.path.join(self._logs, c.run_id.replace("/", "_"), attempt, str(local_rank))
-            os.makedirs(folder, exist_ok=True)
-            error_file = os.path.join(folder, "error.json")
-            into, tee = std_of(c.redirects, local_rank), std_of(c.tee, local_rank)
-            pipes: list[tuple[str, Any]] = []
-            streams: dict[str, Any] = {}
-            for bit, name in ((1, "stdout"), (2, "stderr")):
-                path = os.path.join(folder, f"{name}.log")
-                if tee & bit:
-                    streams[name] = subprocess.PIPE
-                    pipes.append((name, path))
-                elif into & bit:
-                    streams[name] = open(path, "wb")  # noqa: SIM115
-            environment = self._environment_of(place, local_rank, error_file)
-            # Each process has a session: what it starts ends with it, and this agent passes Ctrl-C on to it.
-            process = subprocess.Popen(self.command, env=environment, start_new_session=True, **streams)
-            for stream in streams.values():
-                if stream is not subprocess.PIPE:
-                    stream.close()
-            child = _Child(process, local_rank, place.first_rank + local_rank, error_file)
-            for name, path in pipes:
-                copy = threading.Thread(target=self._copy, args=(child, name, path), daemon=True)
-                copy.start()
-                child.copies.append(copy)
-            self.children.append(child)
+        for local_rank in range(self.config.nproc_per_node):
+            self.children.append(self._started(place, local_rank, place.number))
+
+    def _started(self, place: _Round, local_rank: int, attempt: int) -> _Child:
+        """Starts one process."""
+        c = self.config
+        folder = os.path.join(self._logs, c.run_id.replace("/", "_"), f"attempt_{attempt}", str(local_rank))
+        os.makedirs(folder, exist_ok=True)
+        error_file = os.path.join(folder, "error.json")
+        into, tee = std_of(c.redirects, local_rank), std_of(c.tee, local_rank)
+        pipes: list[tuple[str, Any]] = []
+        streams: dict[str, Any] = {}
+        for bit, name in ((1, "stdout"), (2, "stderr")):
+            path = os.path.join(folder, f"{name}.log")
+            if tee & bit:
+                streams[name] = subprocess.PIPE
+                pipes.append((name, path))
+            elif into & bit:
+                streams[name] = open(path, "wb")  # noqa: SIM115
+        environment = self._environment_of(place, local_rank, error_file)
+        # Each process has a session: what it starts ends with it, and this agent passes Ctrl-C on to it.
+        process = subprocess.Popen(self.command, env=environment, start_new_session=True, **streams)
+        for stream in streams.values():
+            if stream is not subprocess.PIPE:
+                stream.close()
+        child = _Child(process, local_rank, place.first_rank + local_rank, error_file)
+        for name, path in pipes:
+            copy = threading.Thread(target=self._copy, args=(child, name, path), daemon=True)
+            copy.start()
+            child.copies.append(copy)
+        return child
 
     def _copy(self, child: _Child, name: str, path: str) -> None:
         """Writes a stream of a process to its file, and to that of this process with a prefix."""
@@ -388,10 +453,10 @@ class Agent:
                 copy.join(1)
         self._recorders.close()
 
-    def _verdict(self, place: _Round) -> str:
-        """Returns what each process of this node did last, and writes the flight recorders to the logs."""
+    def _verdict(self, children: list[_Child]) -> str:
+        """Returns what each of the processes did last, and writes the flight recorders to the logs."""
         lines = []
-        for child in self.children:
+        for child in children:
             code = child.process.poll()
             state = "alive" if code is None else f"ended with {code}"
             for group in self._recorders.read(child.process.pid):
@@ -420,6 +485,8 @@ class Agent:
     def _watch(self, place: _Round) -> bool:
         """Returns True when all processes have succeeded, False when one of any node has failed."""
         s = PrefixStore(str(place.number), self.shared)
+        if self._present is not None:
+            self._present.event = "its processes had ended"
         checked = looked = time.monotonic()
         while True:
             if time.monotonic() - looked > 0.05:
@@ -430,7 +497,8 @@ class Agent:
                 return False
             codes = [c.process.poll() for c in self.children]
             if any(code for code in codes):
-                s.set("failed", str(place.node))
+                with contextlib.suppress(DistNetworkError, DistStoreError):
+                    s.set("failed", str(place.node))
                 time.sleep(0.05)  # processes that die of the same cause are counted as well
                 failed = [c for c in self.children if c.process.poll()]
                 self.failures = [self._failure_of(c) for c in failed]
@@ -441,15 +509,29 @@ class Agent:
                 0.2, self.config.monitor_interval * 2
             ):
                 checked = time.monotonic()
-                try:
-                    if s.check(["failed"]):
-                        return False
-                except (DistNetworkError, DistStoreError):
-                    return False  # the agent that serves the store is gone
+                if not self._others_run(s):
+                    return False
             time.sleep(min(0.02, self.config.monitor_interval))
+
+    def _others_run(self, s: PrefixStore) -> bool:
+        """Returns False if a process or the agent of another node has failed."""
+        try:
+            self._check_round(s)
+            return True
+        except PeerLostError as error:
+            if error.number >= 0:
+                s.set("failed", str(error.number))
+                print(f"[facula.distributed.run] {error}", file=sys.stderr)
+                self._lost = str(error)
+        except (DistNetworkError, DistStoreError) as error:  # the agent that serves the store is gone
+            print(f"[facula.distributed.run] {error}", file=sys.stderr)
+            self._lost = str(error)
+        return False
 
     def _handle(self, number: int, frame: Any) -> None:
         self.signal = number
+        if self._meeting:
+            raise SystemExit(128 + number)
 
     def run(self) -> dict[int, int]:
         """Runs the job; returns the exit status of each rank of this node. Raises ChildFailedError."""
@@ -457,28 +539,9 @@ class Agent:
         if threading.current_thread() is threading.main_thread():
             names = [n.strip() for n in self.config.signals_to_handle.split(",") if n.strip()]
             handlers = {n: signal.signal(getattr(signal, n), self._handle) for n in names}
-        self._connect()
-        number = 0
         try:
-            while True:
-                place = self._meet(number)
-                self._start(place)
-                if self._watch(place):
-                    self._leave(place)
-                    return {c.rank: 0 for c in self.children}
-                if self.signal is None:
-                    print(self._verdict(place), file=sys.stderr)
-                self._stop(self.signal or signal.SIGTERM)
-                if self.signal is not None:
-                    raise SystemExit(128 + self.signal)
-                if number >= self.config.max_restarts:
-                    name = next((c for c in self.command[1:] if not c.startswith("-")), self.command[0])
-                    raise ChildFailedError(name, self._causes())
-                number += 1
-                print(
-                    f"[facula.distributed.run] restart {number} of {self.config.max_restarts}",
-                    file=sys.stderr,
-                )
+            self._connect()
+            return self._run_rounds()
         finally:
             self._stop()
             for name, handler in handlers.items():
@@ -486,9 +549,43 @@ class Agent:
             if self._own_logs:
                 shutil.rmtree(self._logs, ignore_errors=True)
 
+    def _run_rounds(self) -> dict[int, int]:
+        number, restarts = self._current_round()
+        while True:
+            self._lost, self._meeting = "", True
+            place = self._place(number)
+            self._meeting = False
+            if place is not None:
+                self._start(place)
+                if self._watch(place):
+                    self._leave(place)
+                    return {c.rank: 0 for c in self.children}
+                if self.signal is None:
+                    print(self._verdict(self.children), file=sys.stderr)
+            self._stop(self.signal or signal.SIGTERM)
+            if self.signal is not None:
+                raise SystemExit(128 + self.signal)
+            if self._present is not None:
+                self._present.leave()
+            if place is not None or self.config.min_nodes == self.config.max_nodes:
+                restarts = self._counted(restarts)
+            number = self._next_round(number, restarts)
+
+    def _counted(self, restarts: int) -> int:
+        """Returns the number of restarts with this one; raises if there were as many as are allowed."""
+        most = self.config.max_restarts
+        if restarts >= most:
+            raise ChildFailedError(self._program(), self._causes())
+        print(f"[facula.distributed.run] restart {restarts + 1} of {most}", file=sys.stderr)
+        return restarts + 1
+
+    def _program(self) -> str:
+        return next((c for c in self.command[1:] if not c.startswith("-")), self.command[0])
+
     def _causes(self) -> list[ProcessFailure]:
         now, host = datetime.now().strftime("%Y-%m-%d_%H:%M:%S"), socket.gethostname()
-        other = ProcessFailure(-1, -1, -1, 1, "", "a process of another node failed", host, now)
+        cause = self._lost or "a process of another node failed"
+        other = ProcessFailure(-1, -1, -1, 1, "", cause, host, now)
         return self.failures or [other]
 
     def _leave(self, place: _Round) -> None:
@@ -496,7 +593,9 @@ class Agent:
         if len(place.counts) == 1:
             return
         s = PrefixStore(str(place.number), self.shared)
-        with contextlib.suppress(DistNetworkError, DistStoreError):
+        with contextlib.suppress(DistNetworkError, DistStoreError, PeerLostError):
             s.set(f"done/{place.node}", "1")
             if self._served is not None:
                 s.wait([f"done/{k}" for k in range(len(place.counts))], timedelta(seconds=300))
+            if self._present is not None:
+                self._present.leave()

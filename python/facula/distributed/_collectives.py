@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -111,8 +111,17 @@ def _call(pg: ProcessGroup, method: str, args: tuple[Any, ...], opts: Any, async
     return _ended(getattr(pg, method)(*args, opts), async_op)
 
 
+def _traced(name: str) -> Callable[..., Any]:
+    """Returns the form of a collective for programs."""
+    from ._traced_collectives import REPLACEMENTS
+
+    return REPLACEMENTS[name]
+
+
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
     """Replaces ``tensor`` by the reduction ``op`` over all ranks, in place."""
+    if _C.is_tracing():
+        return _traced("all_reduce")(tensor, op, group, async_op)
     if group is None and op is _SUM and not async_op:
         world = _world.default_pg
         if type(world) is ProcessGroup and world._coalescing is None:
@@ -154,6 +163,8 @@ def broadcast(
     group_src: int | None = None,
 ) -> Any:
     """Replaces ``tensor`` of all ranks by that of one rank."""
+    if _C.is_tracing():
+        return _traced("broadcast")(tensor, src, group, async_op, group_src)
     _check_single_tensor(tensor, "tensor")
     if _outside("broadcast", group):
         return None
@@ -163,6 +174,8 @@ def broadcast(
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
     """Writes the tensors of all ranks to ``tensor_list``."""
+    if _C.is_tracing():
+        return _traced("all_gather")(tensor_list, tensor, group, async_op)
     _check_tensor_list(tensor_list, "tensor_list")
     _check_single_tensor(tensor, "tensor")
     _ensure_all_tensors_same_dtype(tensor_list, tensor)
@@ -175,6 +188,8 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Any:
     """Writes the tensors of all ranks, one after the other, to ``output_tensor``."""
+    if _C.is_tracing():
+        return _traced("all_gather_into_tensor")(output_tensor, input_tensor, group, async_op)
     _check_single_tensor(input_tensor, "input_tensor")
     _check_single_tensor(output_tensor, "output_tensor")
     if _outside("all_gather_into_tensor", group):
@@ -247,6 +262,8 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> Any:
     """Writes to ``output`` the reduction of this rank's element of the ``input_list`` of all ranks."""
+    if _C.is_tracing():
+        return _traced("reduce_scatter")(output, input_list, op, group, async_op)
     _check_single_tensor(output, "output")
     _check_tensor_list(input_list, "input_list")
     _ensure_all_tensors_same_dtype(output, input_list)
@@ -260,6 +277,8 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
     """The same for a tensor that has the elements of the list one after the other."""
+    if _C.is_tracing():
+        return _traced("reduce_scatter_tensor")(output, input, op, group, async_op)
     _check_single_tensor(output, "output")
     _check_single_tensor(input, "input")
     if _outside("reduce_scatter_tensor", group):
@@ -298,6 +317,10 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Any:
     """Sends parts of ``input`` along dimension 0 to the ranks, and writes theirs to ``output``."""
+    if _C.is_tracing():
+        return _traced("all_to_all_single")(
+            output, input, output_split_sizes, input_split_sizes, group, async_op
+        )
     if _outside("all_to_all_single", group):
         return None
     _check_single_tensor(output, "output")
@@ -311,6 +334,8 @@ def all_reduce_coalesced(
     tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
     """``all_reduce`` of several tensors."""
+    if _C.is_tracing():
+        return _traced("all_reduce_coalesced")(tensors, op, group, async_op)
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     _check_tensor_list(tensors, "tensors")
     _ensure_all_tensors_same_dtype(tensors)

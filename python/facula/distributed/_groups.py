@@ -272,6 +272,14 @@ def _create(
     return pg
 
 
+def _group_alone() -> ProcessGroup:
+    """Returns a group of this process alone, which is not registered."""
+    pg = ProcessGroup(None, 0, 1)
+    pg.group_name = "alone"
+    pg._connect("127.0.0.1")
+    return pg
+
+
 def _connect(pg: ProcessGroup, engine: str, ranks: list[int]) -> None:
     """Gives a group its engine: that of a shared library, or ours."""
     if engine == "mpi":

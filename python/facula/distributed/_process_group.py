@@ -16,7 +16,8 @@ from typing import Any
 from .. import _C
 from ._constants import ReduceOp
 from ._futures import DeferredFuture
-from ._stores import DistStoreError, Store, default_pg_timeout
+from ._presence import PeerLostError, Presence
+from ._stores import Store, default_pg_timeout
 
 __all__ = ["Kind", "ProcessGroup", "Work"]
 
@@ -324,7 +325,6 @@ class ProcessGroup:
 
     def _connect(self, interface: str) -> None:
         """Exchanges addresses over the store and connects to all other ranks."""
-        import json
         import secrets
 
         store, rank, size = self._store, self._rank, self._size
@@ -333,41 +333,40 @@ class ProcessGroup:
             self._native = _C.Group(name, 0, 1, secrets.token_hex(16), interface)
             return self._native.connect([[True]], 1.0)
         assert store is not None
-        store._apply("_hold", f"gone/{rank}")  # set if this process dies before it is connected
-        if rank == 0:
-            store.set("token", secrets.token_hex(16))
-        (token,) = self._gathered(["token"])
-        native = _C.Group(name, rank, size, token.decode(), interface)
-        store.set(f"address/{rank}", native.address())
-        addresses = self._gathered([f"address/{r}" for r in range(size)])
-        shared = native.open([address.decode() for address in addresses])
-        store.set(f"shared/{rank}", json.dumps(shared))
-        rows = [json.loads(row) for row in self._gathered([f"shared/{r}" for r in range(size)])]
-        native.connect(rows, self._timeout.total_seconds())
-        store._apply("_drop", f"gone/{rank}")
-        self._native = native
+        event = f"group {self.group_name} was connected"
+        present = Presence(store, rank, size, "init_process_group", "rank", event)
+        try:
+            self._native = self._connected(present, name, interface)
+        except PeerLostError:
+            raise
+        except Exception as error:
+            present.fail(error)
+            raise
+        present.leave()
         return None
 
-    def _gathered(self, keys: list[str]) -> list[bytes]:
-        """Returns the values of the store when all are set; raises if a rank dies in the meantime."""
-        store, markers = self._store, [f"gone/{r}" for r in range(self._size)]
+    def _connected(self, present: Presence, name: str, interface: str) -> Any:
+        """Returns the engine when it is connected to all other ranks."""
+        import json
+        import secrets
+
+        store, rank, size = self._store, self._rank, self._size
         assert store is not None
-        end, pause = time.monotonic() + self._timeout.total_seconds(), 0.001
-        while missing := store._apply("_missing", *keys):
-            alive = store._apply("_missing", *markers)
-            if dead := [r for r, key in enumerate(markers) if key not in alive]:
-                store._apply("_drop", markers[self._rank])  # this rank is not the cause
-                raise RuntimeError(
-                    f"init_process_group: rank {dead[0]} died before group {self.group_name} was connected"
-                )
-            if time.monotonic() > end:
-                seconds = self._timeout.total_seconds()
-                raise DistStoreError(
-                    f"wait timeout after {round(seconds * 1000)}ms, keys: {', '.join(missing)}"
-                )
-            store._pause(pause)
-            pause = min(2 * pause, 0.05)
-        return [store.get(key) for key in keys]
+        if rank == 0:
+            store.set("token", secrets.token_hex(16))
+        (token,) = present.gather(["token"])
+        native = _C.Group(name, rank, size, token.decode(), interface)
+        store.set(f"address/{rank}", native.address())
+        addresses = present.gather([f"address/{r}" for r in range(size)])
+        shared = native.open([address.decode() for address in addresses])
+        store.set(f"shared/{rank}", json.dumps(shared))
+        rows = [json.loads(row) for row in present.gather([f"shared/{r}" for r in range(size)])]
+        native.connect(rows, self._timeout.total_seconds(), present.check)
+        store.set(
+            f"connected/{rank}", "1"
+        )  # nobody leaves before all are connected, so that all learn of a loss
+        present.gather([f"connected/{r}" for r in range(size)])
+        return native
 
     def shutdown(self) -> None:
         """Ends the group on this rank, after its pending operations."""
@@ -379,6 +378,10 @@ class ProcessGroup:
         if self._native is not None:
             self._native.abort(f"rank {self._rank} of group {self.group_name} aborted the group")
             self._native.leave()
+
+    def _failure(self) -> str:
+        """Returns why the group has ended; empty if it has not."""
+        return str(self._native.failure()) if self._native is not None else ""
 
     # ---- the engine
 

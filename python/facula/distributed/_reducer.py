@@ -382,6 +382,18 @@ class Reducer:
                 if self.params[i].grad is not None:
                     self.params[i].grad = bucket.views[k]
 
+    def restart(self, group: Any) -> None:
+        """Continues with the ranks of another group, as before the first iteration. Drops all gradients, and
+        an iteration with the last group that was not completed.
+        """
+        self.group, self.static_counts, self.static_unused = group, None, None
+        self.expecting = self.started = self.rebuilt = False
+        self.iterations, self._pending_order, self.order = 0, None, []
+        self.used_without_sync.clear()
+        for p in self.params:
+            p.grad = None
+        self._build(assignment(self.params, reversed(range(len(self.params))), self.caps))
+
     def shadow(self) -> None:
         """Takes part with zeros in the reductions of an iteration of the other ranks."""
         if not self.rebuilt and not self.find_unused and self.iterations:

@@ -46,8 +46,11 @@ def _tcp(host: str, port: int, rank: int, size: int, timeout: timedelta) -> Stor
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         agents = TCPStore(host, port, None, False, timeout)
+        agents._served_by = "a launcher"
         return PrefixStore(f"/worker/attempt_{attempt}", agents)
-    return TCPStore(host, port, size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True)
+    store = TCPStore(host, port, size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True)
+    store._served_by = "rank 0"
+    return store
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Meeting:

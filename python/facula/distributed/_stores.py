@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from .. import _C
+
 default_pg_timeout = timedelta(minutes=30)
 Values = dict[str, bytes]
 
@@ -87,7 +89,9 @@ def _delete(values: Values, key: str) -> bool:
 
 
 def _hold(values: Values, key: str) -> None:
-    """A server sets the key when the connection that holds it ends, unless it was dropped before."""
+    """The server of a TCPStore sets the key to the reason when the client that holds it dies or cannot be
+    reached, unless it was dropped before. Other stores do nothing.
+    """
 
 
 def _drop(values: Values, key: str) -> None:
@@ -310,29 +314,37 @@ def _shows(token: str, stream: Any) -> bool:
 
 
 def _answer(connection: socket.socket, values: HashStore, token: str) -> None:
-    held: set[str] = set()
     with connection, contextlib.suppress(OSError), connection.makefile("rwb") as stream:
         if _shows(token, stream):
-            _answer_all(stream, values, held)
-    for key in held:
-        values._apply("_set", key, b"1")
+            _answer_all(connection, stream, values)
 
 
-def _answer_all(stream: Any, values: HashStore, held: set[str]) -> None:
-    """Answers requests until the connection ends. ``held`` becomes the keys that the client holds then."""
-    with contextlib.suppress(OSError):
-        while line := stream.readline(MOST_BYTES):
-            if not line.endswith(b"\n"):
-                return  # too long, or the end of the connection
-            try:
-                action, *args = json.loads(line)
-                answer = ["", _encoded(_performed(values, action, *args))]
-                if action in ("_hold", "_drop"):
-                    (held.add if action == "_hold" else held.discard)(args[0])
-            except Exception as error:
-                answer = [str(error) or type(error).__name__, None]
-            stream.write(json.dumps(answer).encode() + b"\n")
-            stream.flush()
+def _answer_all(connection: socket.socket, stream: Any, values: HashStore) -> None:
+    """Answers requests until the connection ends."""
+    while line := stream.readline(MOST_BYTES):
+        if not line.endswith(b"\n"):
+            return  # too long, or the end of the connection
+        held = None
+        try:
+            action, *args = json.loads(line)
+            if action == "_hold":
+                (held,) = args
+            answer = ["", _encoded(_performed(values, action, *args))]
+        except Exception as error:
+            answer = [str(error) or type(error).__name__, None]
+        stream.write(json.dumps(answer).encode() + b"\n")
+        stream.flush()
+        if held is not None and not answer[0]:
+            return _mark_when_lost(connection, values, held)
+
+
+def _mark_when_lost(connection: socket.socket, values: HashStore, key: str) -> None:
+    """Sets the key if the client is lost. Nothing but heartbeats follows on this connection."""
+    pulse = _C.Pulse(connection.fileno(), -1)
+    while not pulse.wait(3600.0):
+        pass
+    if how := pulse.how():
+        values._apply("_set", key, how.encode())
 
 
 def _performed(values: HashStore, action: str, *args: Any) -> Any:
@@ -368,6 +380,8 @@ class TCPStore(Store):
         if master_listen_fd is not None:
             raise NotImplementedError("TCPStore: master_listen_fd; the store opens its own socket")
         self.timeout, self.host, self._server = timeout, host_name, None
+        self._pulses: dict[str, Any] = {}  # by the keys that this client holds
+        self._served_by = ""
         if is_master:
             try:
                 self._server = _server(host_name, port, multi_tenant)
@@ -408,20 +422,41 @@ class TCPStore(Store):
             time.sleep(0.01)
 
     def _apply(self, action: str, *args: Any) -> Any:
+        if action == "_hold":
+            return self._hold(*args)
+        if action == "_drop":
+            pulse = self._pulses.pop(args[0], None)
+            return pulse.leave() if pulse is not None else None
         with self._lock:
-            try:
-                self._socket.sendall(json.dumps([action, *map(_encoded, args)]).encode() + b"\n")
-                line = self._file.readline()
-            except OSError as error:
-                raise DistNetworkError(
-                    f"TCPStore: {self.host}:{self.port} does not answer: {error}"
-                ) from error
+            return self._answer_of(self._socket, self._file, action, *args)
+
+    def _answer_of(self, connection: socket.socket, file: Any, action: str, *args: Any) -> Any:
+        who = f"TCPStore: {self.host}:{self.port}"
+        if self._served_by:
+            who += f", which {self._served_by} serves,"
+        try:
+            connection.sendall(json.dumps([action, *map(_encoded, args)]).encode() + b"\n")
+            line = file.readline()
+        except (ConnectionResetError, BrokenPipeError):
+            line = b""
+        except OSError as error:
+            raise DistNetworkError(f"{who} {self._loss() or f'does not answer: {error}'}") from error
         if not line:
-            raise DistNetworkError(f"TCPStore: {self.host}:{self.port} closed the connection")
+            raise DistNetworkError(f"{who} {self._loss() or 'closed the connection'}")
         problem, result = json.loads(line)
         if problem:
             raise ValueError(problem)
         return _decoded(result)
+
+    def _hold(self, key: str) -> None:
+        """Opens a connection for heartbeats. When the server is lost, requests to it raise."""
+        with self._connected() as connection, connection.makefile("rb") as file:
+            self._answer_of(connection, file, "_hold", key)
+            self._pulses[key] = _C.Pulse(connection.fileno(), self._socket.fileno())
+
+    def _loss(self) -> str:
+        """Returns how the server went, if heartbeats tell."""
+        return next((how for p in self._pulses.values() if (how := p.how())), "")
 
     def clone(self) -> Store:
         """Returns another connection to the same values."""

@@ -14,6 +14,7 @@ import uuid
 from typing import Any
 
 from ._agent import Agent, ChildFailedError, LaunchConfig
+from ._replicas_agent import ReplicasAgent
 from ._stores import DistError
 
 __all__ = ["config_from_args", "get_args_parser", "main", "parse_args", "run"]
@@ -45,6 +46,7 @@ _OPTIONS: list[tuple[str, str, Any, str]] = [
     ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", str, "signals that end the processes"),
 ]
 _FLAGS = {
+    "--replicas": "processes (elastic.Replicas) go on without those that fail, which are started again alone",
     "--standalone": "one node that meets nobody, on a free port",
     "--module": "the program is a module, as with python -m",
     "--no-python": "the program is run as it is, without python",
@@ -142,6 +144,7 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, list[str],
         local_ranks_filter=chosen,
         node_rank=args.node_rank,
         signals_to_handle=args.signals_to_handle,
+        replicas=args.replicas,
     )
     python = [] if args.no_python else [sys.executable, "-u", *(["-m"] if args.module else [])]
     return config, [*python, args.training_script], args.training_script_args
@@ -149,7 +152,8 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, list[str],
 
 def run(args: argparse.Namespace) -> None:
     config, command, arguments = config_from_args(args)
-    Agent(config, [*command, *arguments]).run()
+    agent = ReplicasAgent if config.replicas else Agent
+    agent(config, [*command, *arguments]).run()
 
 
 def main(args: list[str] | None = None) -> None:

@@ -33,6 +33,7 @@ namespace {
 constexpr int kStreams = kLanes + 1;          // and the control connection
 constexpr int64_t kPatience = 5'000'000'000;  // nanoseconds for the token
 constexpr size_t kMostStrangers = 256;
+constexpr int kLook = 100;  // milliseconds between two calls of `check`
 
 bool to_address(const std::string& text, int port, sockaddr_storage& address, socklen_t& bytes) {
   std::memset(&address, 0, sizeof address);
@@ -52,7 +53,8 @@ bool to_address(const std::string& text, int port, sockaddr_storage& address, so
 }
 
 // Sends everything before the time `end`; a handshake may need answers of the other side first.
-bool send_all(TcpLink& link, const void* data, size_t bytes, int64_t end) {
+bool send_all(TcpLink& link, const void* data, size_t bytes, int64_t end,
+              const std::function<void()>& check) {
   const char* at = static_cast<const char*>(data);
   while (bytes) {
     size_t n = link.try_send(at, bytes);
@@ -60,26 +62,42 @@ bool send_all(TcpLink& link, const void* data, size_t bytes, int64_t end) {
     bytes -= n;
     if (link.is_closed() || (bytes && now_ns() > end)) return false;
     pollfd wait{link.descriptor(), POLLIN, 0};
-    if (bytes && !n) poll(&wait, 1, 10);
+    if (bytes && !n && poll(&wait, 1, kLook) == 0) check();
   }
   return true;
 }
 
+// Waits until the socket is connected; false if that fails, or takes longer than a second SYN of the kernel needs.
+bool is_established(int s, int64_t end, const std::function<void()>& check) {
+  for (int64_t limit = std::min(end, now_ns() + kPatience); now_ns() < limit; check()) {
+    pollfd wait{s, POLLOUT, 0};
+    if (poll(&wait, 1, kLook) <= 0) continue;
+    int error = 0;
+    socklen_t n = sizeof error;
+    getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &n);
+    errno = error;
+    return !error;
+  }
+  errno = ETIMEDOUT;
+  return false;
+}
+
 // Connects within the time; -1 if that fails.
-int connected(const sockaddr_storage& address, socklen_t bytes, int64_t end) {
+int connected(const sockaddr_storage& address, socklen_t bytes, int64_t end,
+              const std::function<void()>& check) {
   while (true) {
     int s = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) return -1;
     int rc = ::connect(s, reinterpret_cast<const sockaddr*>(&address), bytes);
-    pollfd wait{s, POLLOUT, 0};
-    int64_t left = (end - now_ns()) / 1'000'000;
-    if (rc < 0 && errno == EINPROGRESS && poll(&wait, 1, int(std::clamp<int64_t>(left, 0, 3000))) > 0) {
-      int error = 0;
-      socklen_t n = sizeof error;
-      getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &n);
-      rc = error ? -1 : 0;
+    try {
+      if (rc == 0 || (errno == EINPROGRESS && is_established(s, end, check))) return s;
+      int error = errno;
+      check();
+      errno = error;
+    } catch (...) {
+      close(s);
+      throw;
     }
-    if (rc == 0) return s;
     close(s);
     if (now_ns() > end) return -1;
     usleep(20'000);
@@ -103,7 +121,7 @@ void Group::listen() {
                                              : reinterpret_cast<sockaddr_in6*>(&address)->sin6_port);
 }
 
-void Group::connect_tcp(double timeout) {
+void Group::connect_tcp(double timeout, const std::function<void()>& check) {
   int64_t end = now_ns() + int64_t(std::min(timeout, 1e6) * 1e9);
   std::vector<bool> expected(size_t(size_), false);
   for (int p = 0; p < size_; ++p) {
@@ -117,18 +135,18 @@ void Group::connect_tcp(double timeout) {
     socklen_t bytes;
     bool valid = to_address(peer.interface, peer.port, address, bytes);
     for (int stream = 0; stream < kStreams; ++stream) {
-      int s = valid ? connected(address, bytes, end) : -1;
+      int s = valid ? connected(address, bytes, end, check) : -1;
       Hello hello{{}, rank_, stream};
       token_.copy(hello.token, kTokenBytes);
       std::unique_ptr<TcpLink> link = s >= 0 ? make_link(s, false) : nullptr;
-      bool there = link && send_all(*link, &hello, sizeof hello, end);
+      bool there = link && send_all(*link, &hello, sizeof hello, end, check);
       runtime_check(there, "init_process_group")
           << "cannot connect to rank " << p << " at " << peer.interface << ":" << peer.port << ": "
           << (uses_tls() ? "the TLS handshake failed" : std::strerror(errno));
       peer.take(stream, std::move(link));
     }
   }
-  accept_peers(std::move(expected), timeout);
+  accept_peers(std::move(expected), timeout, check);
   close(listener_);
   listener_ = -1;
 }
@@ -146,14 +164,14 @@ bool Group::is_welcome(Stranger& stranger, const std::vector<bool>& expected) co
   return is_ours && !peers_[size_t(hello.rank)]->has(hello.stream);
 }
 
-void Group::accept_peers(std::vector<bool> expected, double timeout) {
+void Group::accept_peers(std::vector<bool> expected, double timeout, const std::function<void()>& check) {
   int64_t end = now_ns() + int64_t(std::min(timeout, 1e6) * 1e9);
   std::vector<Stranger> strangers;
   int missing = kStreams * int(std::count(expected.begin(), expected.end(), true));
   while (missing) {
     std::vector<pollfd> sources{{strangers.size() < kMostStrangers ? listener_ : -1, POLLIN, 0}};
     for (auto& s : strangers) sources.push_back({s.link->descriptor(), POLLIN, 0});
-    poll(sources.data(), sources.size(), 100);
+    if (poll(sources.data(), sources.size(), kLook) == 0) check();
     runtime_check(now_ns() <= end, "init_process_group")
         << missing << " connections of ranks on other hosts did not come within " << timeout << " s";
     if (sources[0].revents)

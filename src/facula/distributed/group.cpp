@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "facula/base/interrupt.h"
@@ -38,6 +39,23 @@ double agreement_wait() {
     return text && std::string_view(text) == "DETAIL" ? 1e9 : 1.0;
   }();
   return seconds;
+}
+
+int64_t silence_limit() {
+  static const int64_t limit = [] {
+    const char *on = std::getenv("TORCH_NCCL_ENABLE_MONITORING"), *text = nullptr;
+    if (on && (std::string_view(on) == "0" || std::string_view(on) == "false")) return int64_t(1) << 62;
+    text = std::getenv("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC");
+    double seconds = text ? std::atof(text) : 0;
+    return int64_t((seconds > 0 ? std::min(seconds, 1e9) : 1.5) * 1e9);
+  }();
+  return limit;
+}
+
+std::string unreachable() {
+  std::ostringstream text;
+  text << "cannot be reached: no heartbeat for " << double(silence_limit()) / 1e9 << " s";
+  return text.str();
 }
 
 namespace {
@@ -153,7 +171,8 @@ std::vector<bool> Group::open(const std::vector<std::string>& addresses) {
   return shared;
 }
 
-void Group::connect(const std::vector<std::vector<bool>>& shared, double timeout) {
+void Group::connect(const std::vector<std::vector<bool>>& shared, double timeout,
+                    const std::function<void()>& check) {
   int local = 1;
   for (int p = 0; p < size_; ++p) {
     if (p == rank_) continue;
@@ -168,7 +187,7 @@ void Group::connect(const std::vector<std::vector<bool>>& shared, double timeout
     if (descriptor >= 0) processes_.push_back({p, descriptor});
     else mark_dead(p, "died before the group was connected");
   }
-  if (size_ > 1) connect_tcp(timeout);
+  if (size_ > 1) connect_tcp(timeout, check);
   // A rank that has a core to itself may spin for long.
   spins_ = {local <= int(std::thread::hardware_concurrency()) ? 420 : 20};
   if (size_ > 1) Monitor::watch(this);

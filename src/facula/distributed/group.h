@@ -14,6 +14,7 @@
 #pragma once
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -51,10 +52,13 @@ class Group : public RefCounted {
   ~Group() override;
 
   // Connecting: each rank publishes its address; opens the addresses of all; publishes which ranks it reaches by shared
-  // memory; and connects, by TCP where shared memory is not reached from both sides.
+  // memory; and connects, by TCP where shared memory is not reached from both sides. While connect() waits, it calls
+  // `check` about every 100 ms, which throws if waiting is in vain.
   std::string address() const;
   std::vector<bool> open(const std::vector<std::string>& addresses);
-  void connect(const std::vector<std::vector<bool>>& shared, double timeout);
+  void connect(
+      const std::vector<std::vector<bool>>& shared, double timeout,
+      const std::function<void()>& check = [] {});
 
   // Executes a collective and returns when it is done.
   void run(Work& work);
@@ -63,7 +67,8 @@ class Group : public RefCounted {
   void submit_message(const Ref<Work>& work);
 
   void abort(const std::string& reason);
-  void leave();  // no operation follows; idempotent
+  void leave();                                                // no operation follows; idempotent
+  std::string failure() const { return inbox_.abort_text(); }  // why the group has ended; empty if it has not
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -108,8 +113,8 @@ class Group : public RefCounted {
     }
   };
   void listen();
-  void connect_tcp(double timeout);
-  void accept_peers(std::vector<bool> expected, double timeout);
+  void connect_tcp(double timeout, const std::function<void()>& check);
+  void accept_peers(std::vector<bool> expected, double timeout, const std::function<void()>& check);
   bool is_welcome(Stranger& stranger, const std::vector<bool>& expected) const;
   void execute(Work& work);
   void work_loop();
@@ -151,7 +156,11 @@ class Group : public RefCounted {
 
 // Environment variables and limits that tests change.
 int64_t now_ns();
-double soft_deadline();   // seconds after which the watchdog prints who is missing
-double agreement_wait();  // seconds; the timeout of the operation limits it as well
+double soft_deadline();  // seconds after which the watchdog prints who is missing
+// Nanoseconds without a heartbeat after which a process counts as gone: 1.5 s, or TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC;
+// never, if TORCH_NCCL_ENABLE_MONITORING is 0.
+int64_t silence_limit();
+std::string unreachable();  // what is said of such a process
+double agreement_wait();    // seconds; the timeout of the operation limits it as well
 
 }  // namespace facula::distributed

@@ -13,13 +13,12 @@
 #include <climits>
 #include <cstring>
 
+#include "facula/distributed/group.h"
+
 namespace facula::distributed {
 
 namespace {
 constexpr size_t kReceiveBuffer = 256 << 10;
-// A rank without an answer from the other host for this long counts as unreachable, in milliseconds.
-constexpr int kUserTimeout = 1500;
-
 void set_option(int socket, int level, int option, int value) {
   setsockopt(socket, level, option, &value, sizeof value);
 }
@@ -81,7 +80,9 @@ void RingLink::consume(size_t bytes) {
 
 TcpLink::TcpLink(int socket) : socket_(socket), buffer_(new char[kReceiveBuffer]) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeout);
+  // The kernel closes the connection if the other host does not answer for as long as heartbeats may be missing.
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             int(std::min<int64_t>(silence_limit() / 1'000'000, INT_MAX)));
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
@@ -89,6 +90,13 @@ TcpLink::TcpLink(int socket) : socket_(socket), buffer_(new char[kReceiveBuffer]
 }
 
 TcpLink::~TcpLink() { close(socket_); }
+
+void TcpLink::reset() {
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  ::connect(socket_, &none, sizeof none);  // Linux sends a reset
+  closed_ = true;
+}
 
 ssize_t TcpLink::write_some(const void* data, size_t bytes) {
   return ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);

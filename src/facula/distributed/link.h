@@ -85,6 +85,7 @@ class TcpLink : public Link {
   size_t try_receive(void* to, size_t bytes) override;
   int descriptor() const override { return socket_; }
   bool is_closed() const override { return closed_; }
+  void reset();  // ends the connection at once; the other side learns of it even if it cannot answer
 
  protected:
   // These have the results of send() and recv() with MSG_DONTWAIT.

@@ -13,15 +13,16 @@ namespace facula::distributed {
 
 namespace {
 
-constexpr int kTick = 100;                       // milliseconds
-constexpr int64_t kUnreachable = 1'500'000'000;  // nanoseconds without a heartbeat
+constexpr int kTick = 100;  // milliseconds
 
 struct State {
   std::mutex mutex;
   std::vector<Group*> groups;
+  std::vector<Pulse*> pulses;
   std::set<std::pair<Group*, int>> ended;  // processes, by their pidfds
   int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pid_t pid = getpid();
+  bool started = false;  // the thread
 };
 State* state() {
   static State* current = new State();
@@ -34,59 +35,90 @@ void wake(State* s) {
   if (write(s->wake, &one, sizeof one) < 0) return;  // it is awake
 }
 
-void loop(State* s) {
-  int64_t next = now_ns();
-  while (true) {
-    std::vector<pollfd> sources{{s->wake, POLLIN, 0}};
-    std::vector<std::pair<Group*, Group::Process>> owners;
-    {
-      std::lock_guard lock(s->mutex);
-      for (Group* g : s->groups)
-        for (Group::Process p : g->processes()) {
-          if (s->ended.count({g, p.pidfd})) continue;
-          sources.push_back({p.pidfd, POLLIN, 0});
-          owners.emplace_back(g, p);
-        }
-    }
-    int limit = int(std::max<int64_t>(0, (next - now_ns()) / 1'000'000));
-    poll(sources.data(), sources.size(), limit);
-    uint64_t count;
-    if (sources[0].revents && read(s->wake, &count, sizeof count) < 0) count = 0;
+template <class T>
+bool contains(const std::vector<T*>& list, T* item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// Sources of events: the ends of processes of groups, and bytes of pulses.
+struct Sources {
+  std::vector<pollfd> polled;
+  std::vector<std::pair<Group*, Group::Process>> processes;  // polled[1], ...
+  std::vector<Pulse*> pulses;                                // the last ones of `polled`
+
+  explicit Sources(State* s) : polled{{s->wake, POLLIN, 0}} {
     std::lock_guard lock(s->mutex);
-    for (size_t i = 0; i < owners.size(); ++i) {
-      auto [group, process] = owners[i];
-      if (!sources[i + 1].revents || std::find(s->groups.begin(), s->groups.end(), group) == s->groups.end())
-        continue;
+    for (Group* g : s->groups)
+      for (Group::Process p : g->processes()) {
+        if (s->ended.count({g, p.pidfd})) continue;
+        polled.push_back({p.pidfd, POLLIN, 0});
+        processes.emplace_back(g, p);
+      }
+    for (Pulse* p : s->pulses)
+      if (p->is_open()) {
+        polled.push_back({p->descriptor(), POLLIN, 0});
+        pulses.push_back(p);
+      }
+  }
+
+  // The mutex of the state is held.
+  void take(State* s) {
+    for (size_t i = 0; i < processes.size(); ++i) {
+      auto [group, process] = processes[i];
+      if (!polled[i + 1].revents || !contains(s->groups, group)) continue;
       s->ended.insert({group, process.pidfd});
       group->mark_dead(process.rank, "died");
     }
+    size_t first = polled.size() - pulses.size();
+    for (size_t i = 0; i < pulses.size(); ++i)
+      if (polled[first + i].revents && contains(s->pulses, pulses[i])) pulses[i]->read();
+  }
+};
+
+void loop(State* s) {
+  int64_t next = now_ns();
+  while (true) {
+    Sources sources(s);
+    int limit = int(std::max<int64_t>(0, (next - now_ns()) / 1'000'000));
+    poll(sources.polled.data(), sources.polled.size(), limit);
+    uint64_t count;
+    if (sources.polled[0].revents && read(s->wake, &count, sizeof count) < 0) count = 0;
+    std::lock_guard lock(s->mutex);
+    sources.take(s);
     if (now_ns() < next) continue;
     next = now_ns() + int64_t(kTick) * 1'000'000;
     for (Group* g : s->groups) g->tick();
+    for (Pulse* p : s->pulses) p->beat();
   }
+}
+
+template <class T>
+void add(State* s, std::vector<T*> State::* list, T* item) {
+  {
+    std::lock_guard lock(s->mutex);
+    if (!s->started) std::thread([s] { loop(s); }).detach();
+    s->started = true;
+    (s->*list).push_back(item);
+  }
+  wake(s);
 }
 
 }  // namespace
 
-void Monitor::watch(Group* group) {
-  State* s = state();
-  {
-    std::lock_guard lock(s->mutex);
-    static pid_t started = 0;
-    if (started != getpid()) {
-      started = getpid();
-      std::thread([s] { loop(s); }).detach();
-    }
-    s->groups.push_back(group);
-  }
-  wake(s);
-}
+void Monitor::watch(Group* group) { add(state(), &State::groups, group); }
+void Monitor::watch(Pulse* pulse) { add(state(), &State::pulses, pulse); }
 
 void Monitor::remove(Group* group) {
   State* s = state();
   std::lock_guard lock(s->mutex);
   std::erase(s->groups, group);
   std::erase_if(s->ended, [&](auto& e) { return e.first == group; });
+}
+
+void Monitor::remove(Pulse* pulse) {
+  State* s = state();
+  std::lock_guard lock(s->mutex);
+  std::erase(s->pulses, pulse);
 }
 
 namespace {
@@ -157,9 +189,11 @@ void Group::tick_remote(int rank) {
     if (there[0] == 'l') p.left = true;
     p.control->consume(1);
   }
+  bool is_closed = p.control->is_closed(), is_silent = now - p.heard_ns > silence_limit();
+  if (is_silent && !is_closed) p.control->reset();
   lock.unlock();
-  if (p.control->is_closed()) return mark_dead(rank, "died (its connection was closed)");
-  if (now - p.heard_ns > kUnreachable) mark_dead(rank, "cannot be reached: no heartbeat for 1.5 s");
+  if (is_silent) mark_dead(rank, unreachable());
+  else if (is_closed) mark_dead(rank, "died (its connection was closed)");
 }
 
 // Prints once for each collective which ranks have not come to it.

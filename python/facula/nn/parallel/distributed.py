@@ -25,6 +25,8 @@ __all__ = ["DistributedDataParallel"]
 Tensor = _C.Tensor
 _MB_TO_BYTES = MEGABYTE
 _DEFAULT_BUCKET_CAP_MB = 25
+# The size of buckets if the program sets none. Computation cannot hide the last one; small ones cost little.
+_USUAL_BUCKET_MB = 4
 
 
 @dataclass
@@ -167,14 +169,12 @@ class DistributedDataParallel(Module, Joinable):
             _verify_param_shape_across_processes(self.process_group, [p for _, p in named])
             _sync_module_states(module, self.process_group, 250 * MEGABYTE, 0, self.parameters_to_ignore)
         caps = [int(c * MEGABYTE) for c in bucket_cap_mb_list] if bucket_cap_mb_list else None
-        first = (
-            min(MEGABYTE, self.bucket_bytes_cap) if self.bucket_bytes_cap_default else self.bucket_bytes_cap
-        )
+        usual = [MEGABYTE, _USUAL_BUCKET_MB * MEGABYTE]
         self.__dict__["reducer"] = Reducer(
             [p for _, p in named],
             [n for n, _ in named],
             self.process_group,
-            caps or [first, self.bucket_bytes_cap],
+            caps or (usual if self.bucket_bytes_cap_default else [self.bucket_bytes_cap]),
             find_unused_parameters,
             gradient_as_bucket_view,
             skip_all_reduce_unused_params,
@@ -185,6 +185,11 @@ class DistributedDataParallel(Module, Joinable):
             self._set_static_graph()
 
     reducer: Reducer
+
+    def _rejoin(self, group: Any) -> None:
+        """Replaces the group by another one. All of its ranks call this method; no values are exchanged."""
+        self.process_group = group
+        self.reducer.restart(group)
 
     # ---- forward
 
@@ -423,12 +428,12 @@ class DistributedDataParallel(Module, Joinable):
             if p.requires_grad and n not in self.parameters_to_ignore
         ]
         self._module_parameters = [p for _, p in named]
-        first = min(MEGABYTE, self.bucket_bytes_cap)
+        usual = [MEGABYTE, _USUAL_BUCKET_MB * MEGABYTE]
         self.__dict__["reducer"] = Reducer(
             [p for _, p in named],
             [n for n, _ in named],
             self.process_group,
-            [first, self.bucket_bytes_cap],
+            usual if self.bucket_bytes_cap_default else [self.bucket_bytes_cap],
             self.find_unused_parameters,
             self.gradient_as_bucket_view,
         )

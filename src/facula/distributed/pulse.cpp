@@ -1,0 +1,87 @@
+#include "facula/distributed/pulse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "facula/distributed/monitor.h"
+
+namespace facula::distributed {
+
+namespace {
+constexpr char kBeat = 'h', kLeave = 'l';
+int duplicated(int socket) { return socket < 0 ? -1 : fcntl(socket, F_DUPFD_CLOEXEC, 0); }
+}  // namespace
+
+Pulse::Pulse(int socket, int other)
+    : socket_(duplicated(socket)), other_(duplicated(other)), heard_ns_(now_ns()) {
+  runtime_check(socket_ >= 0, "Pulse") << "the socket is closed";
+  Monitor::watch(this);
+}
+
+Pulse::~Pulse() {
+  Monitor::remove(this);
+  close(socket_);
+  if (other_ >= 0) close(other_);
+}
+
+bool Pulse::is_open() const {
+  std::lock_guard lock(mutex_);
+  return open_;
+}
+
+std::string Pulse::how() const {
+  std::lock_guard lock(mutex_);
+  return how_;
+}
+
+bool Pulse::wait(double seconds) {
+  std::unique_lock lock(mutex_);
+  auto limit = std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6));
+  return changed_.wait_for(lock, limit, [&] { return !open_; });
+}
+
+void Pulse::end(const std::string& how) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!open_) return;
+    open_ = false;
+    how_ = how;
+  }
+  changed_.notify_all();
+  shutdown(socket_, SHUT_RDWR);
+  if (!how.empty() && other_ >= 0) shutdown(other_, SHUT_RDWR);
+}
+
+void Pulse::leave() {
+  if (is_open() && send(socket_, &kLeave, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return end("");
+  end("");
+}
+
+void Pulse::read() {
+  char some[256];
+  while (true) {
+    ssize_t n = recv(socket_, some, sizeof some, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) return end("died (its connection was closed)");
+    heard_ns_ = now_ns();
+    if (std::find(some, some + n, kLeave) != some + n) return end("");
+  }
+}
+
+void Pulse::beat() {
+  if (!is_open()) return;
+  read();  // what arrived while this process itself was stopped counts
+  if (!is_open()) return;
+  if (now_ns() - heard_ns_ > silence_limit()) return end(unreachable());
+  if (send(socket_, &kBeat, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EWOULDBLOCK &&
+      errno != EINTR)
+    end("died (its connection was closed)");
+}
+
+}  // namespace facula::distributed

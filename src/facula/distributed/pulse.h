@@ -1,0 +1,41 @@
+// A connection by which two processes notice that the other one is gone: it closes when a process ends, and it is
+// silent when a process is stopped or its host cannot be reached. The monitor's thread sends and reads the heartbeats.
+// It needs no lock of an interpreter, so that a process which computes for long is not taken for dead.
+#pragma once
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "facula/base/intrusive.h"
+
+namespace facula::distributed {
+
+class Pulse : public RefCounted {
+ public:
+  // Duplicates both sockets. `other` (-1: none) is shut down when the connection is lost, so that a thread that waits
+  // for an answer there returns.
+  Pulse(int socket, int other);
+  ~Pulse() override;
+
+  // Returns whether the connection has ended, in order or not, within the time.
+  bool wait(double seconds);
+  std::string how() const;  // the reason why the other process was lost, or empty
+  void leave();             // tells the other process that this one leaves in order; idempotent
+
+  // For the monitor.
+  int descriptor() const { return socket_; }
+  bool is_open() const;
+  void read();
+  void beat();
+
+ private:
+  void end(const std::string& how);
+  const int socket_, other_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  std::string how_;
+  int64_t heard_ns_;
+};
+
+}  // namespace facula::distributed
