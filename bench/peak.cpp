@@ -14,13 +14,14 @@
 namespace {
 
 using namespace facula;
-using namespace facula::device::cpu;
 using namespace facula::loop;
 
-constexpr int kSums = 12;          // as many as hide the latency of two units
+constexpr int kSums = 12;  // as many as hide the latency of two units
 constexpr int64_t kSteps = 1 << 16;
 
-Nest nest_of(NestBuilder& t, int task, int64_t params) {
+using Writer = device::cpu::NestBuilder;
+
+Nest nest_of(Writer& t, int task, int64_t params) {
   Nest n;
   n.name = "peak";
   n.buffers = {{DType::Float32}, {DType::Float32, true}};
@@ -33,7 +34,7 @@ Nest nest_of(NestBuilder& t, int task, int64_t params) {
 }
 
 Nest fma_nest() {
-  NestBuilder t(DType::Float32);
+  Writer t(DType::Float32);
   int task = t.fresh();
   t.vector(number(t.lanes()), [&](Expr lane) {
     std::vector<Expr> sums;
@@ -43,13 +44,14 @@ Nest fma_nest() {
       for (Expr s : sums) t.set(s, fma(s, x, y));
     });
     for (int k = 0; k < kSums; ++k)
-      t.store(1, index(task) * Scalar(int64_t(1024)) + Scalar(int64_t(k * t.lanes())) + lane, sums[size_t(k)]);
+      t.store(1, index(task) * Scalar(int64_t(1024)) + Scalar(int64_t(k * t.lanes())) + lane,
+              sums[size_t(k)]);
   });
   return nest_of(t, task, 1);
 }
 
 Nest read_nest() {
-  NestBuilder t(DType::Float32);
+  Writer t(DType::Float32);
   int task = t.fresh();
   t.vector(number(t.lanes()), [&](Expr lane) {
     constexpr int kStreams = 8;
@@ -57,13 +59,14 @@ Nest read_nest() {
     for (int k = 0; k < kStreams; ++k) sums.push_back(t.variable(t.real(0)));
     t.each(param(1), [&](Expr step) {
       for (int k = 0; k < kStreams; ++k) {
-        Expr at = index(task) * param(1) * Scalar(int64_t(kStreams * t.lanes())) + step * Scalar(int64_t(kStreams * t.lanes())) +
-                  Scalar(int64_t(k * t.lanes())) + lane;
+        Expr at = index(task) * param(1) * Scalar(int64_t(kStreams * t.lanes())) +
+                  step * Scalar(int64_t(kStreams * t.lanes())) + Scalar(int64_t(k * t.lanes())) + lane;
         t.set(sums[size_t(k)], sums[size_t(k)] + t.read(0, at));
       }
     });
     for (int k = 0; k < kStreams; ++k)
-      t.store(1, index(task) * Scalar(int64_t(1024)) + Scalar(int64_t(k * t.lanes())) + lane, sums[size_t(k)]);
+      t.store(1, index(task) * Scalar(int64_t(1024)) + Scalar(int64_t(k * t.lanes())) + lane,
+              sums[size_t(k)]);
   });
   return nest_of(t, task, 2);
 }

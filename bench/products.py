@@ -25,12 +25,14 @@ from rows import Row  # noqa: E402
 from run import Failure, Worker, compare, geometric_mean, machine  # noqa: E402
 
 THREADS = 2
+BUSY = 0.5  # the load from which figures are marked
 WAYS = {"chosen": "", "generated": "generated", "library": "library"}
 
 
 def peak(program: str, what: str) -> float:
     """Returns GFLOP/s (`fma`) or GB/s (`memory`) of all threads."""
-    return float(subprocess.run([program, what, str(THREADS)], check=True, capture_output=True, text=True).stdout)
+    command = [program, what, str(THREADS)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 class Measurement:
@@ -61,12 +63,16 @@ class Measurement:
             worker.close()
 
 
-def table(title: str, rows: list[tuple[Product, dict[str, list[float]]]], fastest: float, memory: float) -> list[str]:
+def table(
+    title: str, rows: list[tuple[Product, dict[str, list[float]]]], fastest: float, memory: float
+) -> list[str]:
     names = [*WAYS, "torch"]
     lines = [
         f"## {title}",
         "",
-        "| | " + " | ".join(names) + " | generated / peer | chosen / peer | share of the peak | of the memory |",
+        "| | "
+        + " | ".join(names)
+        + " | generated / peer | chosen / peer | share of the peak | of the memory |",
         "|---|" + "---:|" * (len(names) + 4),
     ]
     ratios: dict[str, list[float]] = {name: [] for name in WAYS}
@@ -80,11 +86,10 @@ def table(title: str, rows: list[tuple[Product, dict[str, list[float]]]], fastes
             ratios[name].append(ratio[name])
         bytes_read = 4.0 * product.count * (product.k * product.n + product.m * product.k)
         read = bytes_read / statistics.median(times["chosen"]) * 1e-9
-        lines.append(
-            f"| {product.name} | "
-            + " | ".join(f"{speed:.1f}" for speed in speeds)
-            + f" | {ratio['generated']:.3f}x | {ratio['chosen']:.3f}x | {speeds[0] / fastest:.0%} | {read / memory:.0%} |"
-        )
+        cells = [f"{speed:.1f}" for speed in speeds]
+        cells += [f"{ratio[name]:.3f}x" for name in ("generated", "chosen")]
+        cells += [f"{speeds[0] / fastest:.0%}", f"{read / memory:.0%}"]
+        lines.append(f"| {product.name} | " + " | ".join(cells) + " |")
     if rows:
         means = {name: geometric_mean(r) for name, r in ratios.items()}
         lines.append(
@@ -95,7 +100,9 @@ def table(title: str, rows: list[tuple[Product, dict[str, list[float]]]], fastes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", metavar="PATTERN", help="only products whose 'products name' matches")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--peak", required=True, metavar="PROGRAM", help="bench/peak.cpp, built")
@@ -112,10 +119,17 @@ def main() -> None:
     }
     if not any(chosen.values()):
         return
+    load = os.getloadavg()[0]
     fastest, memory = peak(args.peak, "fma"), peak(args.peak, "memory")
     measurement = Measurement(args.peer, 5 if args.quick else 11, 0.03 if args.quick else 0.1)
     try:
-        lines = ["# Products beside PyTorch", "", "GFLOP/s, medians.", "", *(f"- {line}" for line in machine())]
+        lines = [
+            "# Products beside PyTorch",
+            "",
+            "GFLOP/s, medians.",
+            "",
+            *(f"- {line}" for line in machine()),
+        ]
         for title, products in chosen.items():
             rows = []
             for product in products:
@@ -125,6 +139,10 @@ def main() -> None:
             if rows:
                 lines += table(title, rows, fastest, memory)
         lines.insert(4, f"- {THREADS} threads: peak {fastest:.0f} GFLOP/s, memory {memory:.1f} GB/s")
+        if load > BUSY:
+            lines.insert(
+                5, f"- **The machine was busy** (load {load:.1f} before the run): the figures say little."
+            )
         print("\n".join(lines))
     except Failure as failure:
         sys.exit(f"error: {failure}")

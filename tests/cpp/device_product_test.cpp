@@ -98,7 +98,8 @@ TEST(Product, IsTheSumOfProductsInAllLayouts) {
   for (int round = 0; round < 60; ++round) {
     bool large = round % 10 == 0;
     int64_t size = large ? 300 : 40;
-    Example e(up_to(size), up_to(size), up_to(large ? 700 : 60), large ? 1 : up_to(3), any_order(), any_order(), coin());
+    Example e(up_to(size), up_to(size), up_to(large ? 700 : 60), large ? 1 : up_to(3), any_order(),
+              any_order(), coin());
     if (coin()) e.product.alpha = drawn();
     if (coin()) e.product.beta = drawn();
     ASSERT_NO_FATAL_FAILURE(check(e));
@@ -179,7 +180,8 @@ std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks
     return d;
   };
   std::vector<Data> data{bytes(e.a.x.data(), e.a.x.size()), bytes(packed.data(), packed.size()),
-                         bytes(e.out.x.data(), e.out.x.size()), bytes(numbers, 2), bytes(e.bias.data(), e.bias.size())};
+                         bytes(e.out.x.data(), e.out.x.size()), bytes(numbers, 2),
+                         bytes(e.bias.data(), e.bias.size())};
   test::run_tasks(std::move(t), data, params);
   std::vector<float> result(e.out.x.size());
   std::memcpy(result.data(), data[2].bytes.data(), data[2].bytes.size());
@@ -195,7 +197,8 @@ TEST(ProductNest, IsTheKernelToTheBit) {
     // Other tiles and blocks than those of the kernel, and the same pieces of K.
     v.rows = int(2 + up_to(4)), v.vectors = int(up_to(3));
     int64_t width = v.vectors * v.lanes;
-    auto want = interpreted(e, v, {v.rows * up_to(3), width * up_to(2), schedule::product_terms(p.k)}, coin());
+    auto want =
+        interpreted(e, v, {v.rows * up_to(3), width * up_to(2), schedule::product_terms(p.k)}, coin());
     run(p);
     EXPECT_EQ(std::memcmp(want.data(), e.out.x.data(), want.size() * sizeof(float)), 0)
         << p.m << "x" << p.k << "x" << p.n << ", tiles of " << v.rows << "x" << v.vectors;

@@ -6,11 +6,11 @@ namespace facula::schedule {
 
 namespace {
 
-constexpr int64_t kTerms = 256;     // of a K block: a panel of 16 columns takes 16 KiB
-constexpr int64_t kTermsStep = 8;   // K blocks begin at multiples of it
-constexpr int64_t kColumns = 512;   // of a block of the result, at most
-constexpr int64_t kBlocks = 4;      // blocks for each thread
-constexpr int64_t kElement = 4;     // bytes
+constexpr int64_t kTerms = 256;    // of a K block: a panel of 16 columns takes 16 KiB
+constexpr int64_t kTermsStep = 8;  // K blocks begin at multiples of it
+constexpr int64_t kColumns = 512;  // of a block of the result, at most
+constexpr int64_t kBlocks = 4;     // blocks for each thread
+constexpr int64_t kElement = 4;    // bytes
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -55,7 +55,8 @@ ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const 
     if (t.block_columns > 4 * width && t.block_columns >= t.block_rows)
       t.block_columns = even_piece(t.block_columns, t.block_columns / 2, width);
     else if (t.block_rows > 4 * t.rows) t.block_rows = even_piece(t.block_rows, t.block_rows / 2, t.rows);
-    else if (t.block_columns > 4 * width) t.block_columns = even_piece(t.block_columns, t.block_columns / 2, width);
+    else if (t.block_columns > 4 * width)
+      t.block_columns = even_piece(t.block_columns, t.block_columns / 2, width);
     else break;
   }
   return t;

@@ -15,8 +15,8 @@ struct ProductShape {
   int64_t m, n, k, count = 1;  // count: of products
 };
 struct ProductTiles {
-  int rows = 0, vectors = 0;  // of a tile
-  int64_t terms = 0;          // of a K block
+  int rows = 0, vectors = 0;                  // of a tile
+  int64_t terms = 0;                          // of a K block
   int64_t block_rows = 0, block_columns = 0;  // of a task
 };
 

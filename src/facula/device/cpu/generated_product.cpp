@@ -4,8 +4,8 @@
 #include <array>
 #include <atomic>
 
-#include "facula/base/parallel.h"
 #include "facula/base/cache_sizes.h"
+#include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/onednn.h"
 #include "facula/schedule/product_tiles.h"
@@ -18,8 +18,8 @@ namespace {
 using P = ProductParam;
 using B = ProductBuffer;
 
-constexpr double kThreadWork = 65536;        // multiplications worth a thread
-constexpr int64_t kMostPacked = 8 << 20;     // bytes of the right operand that are packed at once
+constexpr double kThreadWork = 65536;     // multiplications worth a thread
+constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
 constexpr size_t kMostBuffers = 24, kMostParams = 32;
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -65,15 +65,16 @@ PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int6
 }
 
 // Multiplies by packed columns from `first` on.
-void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, const PackedRight& b, int64_t first,
-              int64_t columns) {
+void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, const PackedRight& b,
+              int64_t first, int64_t columns) {
   ProductVariant v{p.a.adjacent, tiles.rows, tiles.vectors, p.alpha != 1 || p.beta != 0, p.epilogue};
   auto& kernel = task_kernel_of(v, [](const ProductVariant& w) { return product_nest(w); });
   std::array<int64_t, kMostParams> params{};
   params[P::m] = p.m, params[P::n] = columns, params[P::k] = p.k;
   params[P::a_stride] = p.a.stride, params[P::a_batch] = p.a.batch, params[P::b_batch] = b.batch;
   params[P::out_stride] = p.out_stride, params[P::out_batch] = p.out_batch;
-  params[P::rows] = tiles.block_rows, params[P::columns] = tiles.block_columns, params[P::terms] = tiles.terms;
+  params[P::rows] = tiles.block_rows, params[P::columns] = tiles.block_columns,
+  params[P::terms] = tiles.terms;
   params[P::row_blocks] = divided_up(p.m, tiles.block_rows);
   params[P::column_blocks] = divided_up(columns, tiles.block_columns);
   params[P::adds] = p.beta != 0;
@@ -81,7 +82,8 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
   std::copy(p.params.begin(), p.params.end(), params.begin() + P::count);
   float numbers[] = {p.alpha, p.beta};
   std::array<void*, kMostBuffers> buffers{};
-  buffers[B::a] = const_cast<float*>(p.a.data), buffers[B::b] = b.memory.data_ptr(), buffers[B::out] = p.out + first;
+  buffers[B::a] = const_cast<float*>(p.a.data), buffers[B::b] = b.memory.data_ptr(),
+  buffers[B::out] = p.out + first;
   buffers[B::numbers] = numbers;
   std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + B::count);
   WorkMemory work(kernel, params.data());
@@ -98,9 +100,13 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
 
 void run(const GeneratedProduct& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return;
-  internal_check(p.k > 0) << "a product without terms";
+  run(p, schedule::product_tiles({p.m, p.n, p.k, p.count}, codegen::vector_lanes(), num_threads(),
+                                 cache_sizes()));
+}
+
+void run(const GeneratedProduct& p, const schedule::ProductTiles& tiles) {
+  internal_check(p.m > 0 && p.n > 0 && p.k > 0) << "a product of " << p.m << "x" << p.k << "x" << p.n;
   int64_t lanes = codegen::vector_lanes();
-  auto tiles = schedule::product_tiles({p.m, p.n, p.k, p.count}, int(lanes), num_threads(), cache_sizes());
   int64_t width = tiles.vectors * lanes;
   int64_t row_bytes = p.k * int64_t(sizeof(float)) * (p.b.batch ? p.count : 1);
   int64_t most = std::max(kMostPacked / row_bytes / tiles.block_columns, int64_t(1)) * tiles.block_columns;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "facula/device/cpu/product_nest.h"
+#include "facula/schedule/product_tiles.h"
 
 namespace facula::device::cpu {
 
@@ -22,9 +23,11 @@ struct GeneratedProduct {
   int64_t out_stride, out_batch;
   float alpha = 1, beta = 0;
   ProductEpilogue epilogue;
-  std::span<void* const> operands;   // of the epilogue
-  std::span<const int64_t> params;   // of the epilogue
+  std::span<void* const> operands;  // of the epilogue
+  std::span<const int64_t> params;  // of the epilogue
 };
 void run(const GeneratedProduct& p);
+void run(const GeneratedProduct& p,
+         const schedule::ProductTiles& tiles);  // with other tiles than the model's
 
 }  // namespace facula::device::cpu

@@ -489,8 +489,16 @@ void by_generated(const Problem& p) {
   const bool one = p.batch.size() <= 1;
   const Batch batch = one && !p.batch.empty() ? p.batch[0] : Batch{1, 0, 0, 0};
   each_matrix(p, 0, one ? 1 : p.count(), [&](const char* a, const char* b, char* out) {
-    GeneratedProduct g{p.m, p.n, p.k, batch.size, operand(a, p.a_rs, p.a_cs, batch.a), operand(b, p.b_rs, p.b_cs, batch.b),
-                       reinterpret_cast<float*>(out), p.n, batch.out, float(p.alpha.to_double()),
+    GeneratedProduct g{p.m,
+                       p.n,
+                       p.k,
+                       batch.size,
+                       operand(a, p.a_rs, p.a_cs, batch.a),
+                       operand(b, p.b_rs, p.b_cs, batch.b),
+                       reinterpret_cast<float*>(out),
+                       p.n,
+                       batch.out,
+                       float(p.alpha.to_double()),
                        float(p.beta.to_double())};
     void* bias[] = {const_cast<void*>(p.bias)};
     if (p.bias) g.epilogue = bias_epilogue(), g.operands = bias;

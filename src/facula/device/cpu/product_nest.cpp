@@ -8,7 +8,8 @@ using namespace facula::loop;
 using P = ProductParam;
 using B = ProductBuffer;
 
-constexpr int kUnroll = 4;  // steps of a tile's loop between two tests of its counter
+constexpr int kPadding = 2;  // elements between rows of a packed tile
+constexpr int kUnroll = 4;   // steps of a tile's loop between two tests of its counter
 
 Scalar n_of(int64_t x) { return Scalar(x); }
 
@@ -34,23 +35,26 @@ class ProductTask : public NestBuilder {
       continues_ = let(v_.scaled ? (k_block > zero_) | ne(param(P::adds), zero_) : k_block > zero_);
       begins_ = let(eq(k_block, zero_));
       ends_ = let(eq(k_block, k_blocks - n_of(1)));
-      each(ceil_div(rows_, v_.rows), [&](Expr tile) { v_.left == Adjacent::row ? pack_rows(tile) : pack_columns(tile); });
-      each(ceil_div(columns_, width()), [&](Expr panel) {
-        each(ceil_div(rows_, v_.rows), [&](Expr tile) { compute(panel, tile); });
-      });
+      each(ceil_div(rows_, v_.rows),
+           [&](Expr tile) { v_.left == Adjacent::row ? pack_rows(tile) : pack_columns(tile); });
+      each(ceil_div(columns_, width()),
+           [&](Expr panel) { each(ceil_div(rows_, v_.rows), [&](Expr tile) { compute(panel, tile); }); });
     });
   }
 
  private:
   int64_t width() const { return int64_t(v_.vectors) * lanes(); }
-  Expr origin_of(Expr tile) { return tile * n_of(v_.rows) * param(P::terms); }
+  // The distance of the rows of a packed tile. It is no multiple of a cache line, so that they lie in different banks of the
+  // cache.
+  static Expr row_stride() { return param(P::terms) + n_of(kPadding); }
+  Expr origin_of(Expr tile) { return tile * n_of(v_.rows) * row_stride(); }
 
   // left[tile][row][term]; rows beyond the last repeat it.
   void pack_rows(Expr tile) {
     Expr to = let(origin_of(tile));
     for (int r = 0; r < v_.rows; ++r) {
       Expr row = let(min(first_row_ + tile * n_of(v_.rows) + n_of(r), param(P::m) - n_of(1)));
-      Expr from = let(a_ + row * param(P::a_stride) + k0_), into = let(to + n_of(r) * param(P::terms));
+      Expr from = let(a_ + row * param(P::a_stride) + k0_), into = let(to + n_of(r) * row_stride());
       vector(terms_, [&](Expr k) { store(B::left, into + k, read(B::a, from + k)); });
     }
   }
@@ -85,7 +89,7 @@ class ProductTask : public NestBuilder {
     Expr whole = let(eq(rows, number(v_.rows)) & eq(columns, number(width())));
     std::vector<Expr> left, right;
     for (int r = 0; r < v_.rows; ++r)
-      left.push_back(let(origin_of(tile) + (v_.left == Adjacent::row ? n_of(r) * param(P::terms) : number(r))));
+      left.push_back(let(origin_of(tile) + (v_.left == Adjacent::row ? n_of(r) * row_stride() : number(r))));
     Expr strip = let(floordiv(column, n_of(lanes())));
     for (int c = 0; c < v_.vectors; ++c)
       right.push_back(let(b_ + ((strip + n_of(c)) * param(P::k) + k0_) * n_of(lanes())));
@@ -141,8 +145,7 @@ class ProductTask : public NestBuilder {
   template <class Place>
   void finish(const std::vector<Expr>& sums, Place place) {
     auto each_sum = [&](auto&& f) {
-      for (size_t k = 0; k < sums.size(); ++k)
-        f(sums[k], place(int(k) / v_.vectors, int(k) % v_.vectors));
+      for (size_t k = 0; k < sums.size(); ++k) f(sums[k], place(int(k) / v_.vectors, int(k) % v_.vectors));
     };
     auto offset = [&](const Element& e) { return out_ + e.row * param(P::out_stride) + e.column; };
     Expr by;
@@ -205,7 +208,7 @@ TaskNest product_nest(const ProductVariant& v) {
   n.body = std::move(t.block);
   int64_t lanes = t.lanes();
   return {std::move(n),
-          {{B::left, param(P::rows) * param(P::terms) + n_of(v.rows + 2 * lanes)},
+          {{B::left, param(P::rows) * (param(P::terms) + n_of(kPadding)) + n_of(v.rows + 2 * lanes)},
            {B::tile, number(v.rows * v.vectors * lanes)}},
           {{B::out_before, B::out}}};
 }

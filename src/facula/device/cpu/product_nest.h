@@ -23,14 +23,14 @@ struct ProductParam {
     m,
     n,
     k,
-    a_stride,    // from row to row of `a`, or from column to column if Adjacent::columns
+    a_stride,  // from row to row of `a`, or from column to column if Adjacent::columns
     a_batch,
     b_batch,     // of the packed operand
     out_stride,  // from row to row of the result
     out_batch,
-    rows,      // of a block of the result, a multiple of a tile's
-    columns,   // of a block of the result, a multiple of a tile's
-    terms,     // of a K block
+    rows,     // of a block of the result, a multiple of a tile's
+    columns,  // of a block of the result, a multiple of a tile's
+    terms,    // of a K block
     row_blocks,
     column_blocks,
     adds,  // not 0: alpha and beta apply, and the result is read
@@ -43,7 +43,7 @@ struct ProductBuffer {
 };
 enum ProductNumber { product_alpha, product_beta };
 
-// Which elements of an operand are adjacent in memory: those of a row, or those of a column.
+// The elements of an operand that are adjacent in memory: those of a row, or those of a column.
 enum class Adjacent : uint8_t { row, column };
 
 // A pointwise function of an element of the product. It is an expression over the local kProductSum, the indices 0 (row) and 1
@@ -61,8 +61,8 @@ struct ProductEpilogue {
 ProductEpilogue bias_epilogue();
 
 struct ProductVariant {
-  Adjacent left;      // of the left operand
-  int rows, vectors;  // of a tile
+  Adjacent left;        // of the left operand
+  int rows, vectors;    // of a tile
   bool scaled = false;  // by alpha and beta
   ProductEpilogue epilogue{};
   int lanes = 0;  // of a vector; 0: as many as this machine has
