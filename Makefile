@@ -85,8 +85,9 @@ clean: ## remove what was built (.venv, .peer and runs/ stay)
 ##@ Beside PyTorch
 bench: build ## compare speed; results in bench/results.md
 	@setup/peer.sh
-	@cmake --build $(BUILD) --target bench_steady
+	@cmake --build $(BUILD) --target bench_steady bench_peak
 	FACULA_PEER=.peer/bin/python $(RUN) bench/run.py $(ARGS)
+	FACULA_PEER=.peer/bin/python $(RUN) bench/products.py --peak $(BUILD)/bench/bench_peak $(ARGS)
 	$(BUILD)/bench/bench_steady
 	$(RUN) bench/new_size.py
 

@@ -8,8 +8,10 @@
 #include <string_view>
 
 #include "facula/base/parallel.h"
+#include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/cpu.h"
+#include "facula/device/cpu/generated_product.h"
 #include "facula/device/cpu/onednn.h"
 #include "facula/numerics/batched_products.h"
 #include "facula/numerics/clones.h"
@@ -473,6 +475,37 @@ void by_blas(const Problem& p, int64_t longest = 128) {
              });
 }
 
+// ---- generated kernels
+bool is_better_generated(const Problem& p) {
+  const std::string& wish = settings().products;
+  if (wish == "generated") return p.dtype == DType::Float32;
+  return false;
+}
+void by_generated(const Problem& p) {
+  auto operand = [](const char* data, int64_t rs, int64_t cs, int64_t batch) {
+    auto adjacent = cs == 1 ? Adjacent::row : Adjacent::column;
+    return MatrixOperand{reinterpret_cast<const float*>(data), adjacent, cs == 1 ? rs : cs, batch};
+  };
+  const bool one = p.batch.size() <= 1;
+  const Batch batch = one && !p.batch.empty() ? p.batch[0] : Batch{1, 0, 0, 0};
+  each_matrix(p, 0, one ? 1 : p.count(), [&](const char* a, const char* b, char* out) {
+    GeneratedProduct g{p.m,
+                       p.n,
+                       p.k,
+                       batch.size,
+                       operand(a, p.a_rs, p.a_cs, batch.a),
+                       operand(b, p.b_rs, p.b_cs, batch.b),
+                       reinterpret_cast<float*>(out),
+                       p.n,
+                       batch.out,
+                       float(p.alpha.to_double()),
+                       float(p.beta.to_double())};
+    void* bias[] = {const_cast<void*>(p.bias)};
+    if (p.bias) g.epilogue = bias_epilogue(), g.operands = bias;
+    run(g);
+  });
+}
+
 // Without AVX-512 oneDNN has only its older gemm, which takes 1 to 4 times as long as BLAS (AMD Zen 3).
 constexpr int64_t kNarrowPiece = 256;
 bool is_narrow(DType d) { return d == DType::Float32 && codegen::vector_lanes() < 16; }
@@ -679,6 +712,7 @@ void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
     bool vector =
         p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
     if (!vector) {
+      if (is_better_generated(p)) return by_generated(p);
       if (is_small(p)) return small(p);
       if (is_narrow(p.dtype)) {
         if (p.bias) add_bias_first(p, out, bias);

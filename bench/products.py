@@ -1,0 +1,154 @@
+"""Prints, for each matrix product, the speed of generated kernels, of the libraries and of PyTorch.
+
+    make bench ARGS="--only products"
+    make bench ARGS="--only 'products.*linear' --quick"
+
+Each library runs in its own process, on two threads; they take turns round by round. A ratio is the
+median over rounds of a time divided by PyTorch's in the same round. The peak is what a loop of fused
+multiplications and additions on registers reaches on the same threads (bench/peak.cpp); the memory's speed
+is that of reading the larger operand. Outputs are compared first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from product_rows import PRODUCTS, SKINNY, SMALL, Product  # noqa: E402
+from rows import Row  # noqa: E402
+from run import Failure, Worker, compare, geometric_mean, machine  # noqa: E402
+
+THREADS = 2
+BUSY = 0.5  # the load from which figures are marked
+WAYS = {"chosen": "", "generated": "generated", "library": "library"}
+
+
+def peak(program: str, what: str) -> float:
+    """Returns GFLOP/s (`fma`) or GB/s (`memory`) of all threads."""
+    command = [program, what, str(THREADS)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+class Measurement:
+    def __init__(self, peer: str, rounds: int, seconds: float):
+        self.workers = {
+            name: Worker("facula", sys.executable, FACULA_PRODUCTS=way) for name, way in WAYS.items()
+        }
+        self.workers["torch"] = Worker("torch", peer)
+        self.rounds, self.seconds = rounds, seconds
+
+    def times(self, product: Product) -> dict[str, list[float]]:
+        row = Row(product.name, product.statement, product.setup, check=f"summary({product.statement})")
+        task = {"setup": row.setup, "statement": row.statement, "check": row.check, "fresh": False}
+        checks = {
+            name: worker.ask(prepare={**task, "threads": THREADS})["check"]
+            for name, worker in self.workers.items()
+        }
+        for name in WAYS:
+            compare(row, checks[name], checks["torch"])
+        times: dict[str, list[float]] = {name: [] for name in self.workers}
+        for k in range(self.rounds):
+            for name in list(times) if k % 2 else reversed(times):
+                times[name].append(self.workers[name].ask(round=self.seconds)["seconds"])
+        return times
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+
+
+def table(
+    title: str, rows: list[tuple[Product, dict[str, list[float]]]], fastest: float, memory: float
+) -> list[str]:
+    names = [*WAYS, "torch"]
+    lines = [
+        f"## {title}",
+        "",
+        "| | "
+        + " | ".join(names)
+        + " | generated / peer | chosen / peer | share of the peak | of the memory |",
+        "|---|" + "---:|" * (len(names) + 4),
+    ]
+    ratios: dict[str, list[float]] = {name: [] for name in WAYS}
+    for product, times in rows:
+        speeds = [product.operations / statistics.median(times[name]) * 1e-9 for name in names]
+        ratio = {
+            name: statistics.median(a / b for a, b in zip(times[name], times["torch"], strict=True))
+            for name in WAYS
+        }
+        for name in WAYS:
+            ratios[name].append(ratio[name])
+        bytes_read = 4.0 * product.count * (product.k * product.n + product.m * product.k)
+        read = bytes_read / statistics.median(times["chosen"]) * 1e-9
+        cells = [f"{speed:.1f}" for speed in speeds]
+        cells += [f"{ratio[name]:.3f}x" for name in ("generated", "chosen")]
+        cells += [f"{speeds[0] / fastest:.0%}", f"{read / memory:.0%}"]
+        lines.append(f"| {product.name} | " + " | ".join(cells) + " |")
+    if rows:
+        means = {name: geometric_mean(r) for name, r in ratios.items()}
+        lines.append(
+            f"| **geometric mean of time / peer's** | {means['chosen']:.3f}x | {means['generated']:.3f}x "
+            f"| {means['library']:.3f}x | | | | | |"
+        )
+    return [*lines, ""]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", metavar="PATTERN", help="only products whose 'products name' matches")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--peak", required=True, metavar="PROGRAM", help="bench/peak.cpp, built")
+    parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
+    args, _ = parser.parse_known_args()
+    groups = {
+        "Products": PRODUCTS,
+        "Few rows": SKINNY,
+        "Batches of small matrices": SMALL,
+    }
+    chosen = {
+        title: [p for p in products if not args.only or re.search(args.only, f"products {p.name}")]
+        for title, products in groups.items()
+    }
+    if not any(chosen.values()):
+        return
+    load = os.getloadavg()[0]
+    fastest, memory = peak(args.peak, "fma"), peak(args.peak, "memory")
+    measurement = Measurement(args.peer, 5 if args.quick else 11, 0.03 if args.quick else 0.1)
+    try:
+        lines = [
+            "# Products beside PyTorch",
+            "",
+            "GFLOP/s, medians.",
+            "",
+            *(f"- {line}" for line in machine()),
+        ]
+        for title, products in chosen.items():
+            rows = []
+            for product in products:
+                rows.append((product, measurement.times(product)))
+                print(f"products: {product.name}", file=sys.stderr, flush=True)
+            fastest = max(fastest, peak(args.peak, "fma"))
+            if rows:
+                lines += table(title, rows, fastest, memory)
+        lines.insert(4, f"- {THREADS} threads: peak {fastest:.0f} GFLOP/s, memory {memory:.1f} GB/s")
+        if load > BUSY:
+            lines.insert(
+                5, f"- **The machine was busy** (load {load:.1f} before the run): the figures say little."
+            )
+        print("\n".join(lines))
+    except Failure as failure:
+        sys.exit(f"error: {failure}")
+    finally:
+        measurement.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+// Decides the sizes of tiles and blocks of a matrix product by a small model of registers and caches:
+//   - a tile of the result stays in registers: as many sums as there are registers, beside what a step loads
+//   - a panel of the right operand, a tile's width over a K block, stays in the first cache
+//   - a block of the left operand over a K block stays in the second cache
+//   - blocks of the result are small enough that every thread gets several of them
+// The pieces of K depend on K alone, and they are all that the bits of a result depend on.
+#pragma once
+#include <cstdint>
+
+#include "facula/base/cache_sizes.h"
+
+namespace facula::schedule {
+
+struct ProductShape {
+  int64_t m, n, k, count = 1;  // count: of products
+};
+struct ProductTiles {
+  int rows = 0, vectors = 0;                  // of a tile
+  int64_t terms = 0;                          // of a K block
+  int64_t block_rows = 0, block_columns = 0;  // of a task
+};
+
+// The number of terms of each K block but the last.
+int64_t product_terms(int64_t k);
+// `lanes`: elements of a vector; there are twice as many vector registers from 16 lanes of 32 bits on.
+ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const CacheSizes& caches);
+
+}  // namespace facula::schedule
