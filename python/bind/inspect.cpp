@@ -7,6 +7,7 @@
 #include "facula/op/operands.h"
 #include "facula/op/registry.h"
 #include "facula/schedule/fuse.h"
+#include "facula/tensor/change_strides.h"
 #include "parse.h"
 #include "tensor.h"
 #include "types.h"
@@ -180,7 +181,7 @@ PyObject* in_physical_order(PyObject*, PyObject* args) {
     Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
     op::Value values[] = {copy, t};
     op::call(op::get("copy"), values, op::Form::in_place);
-    value_check(make_strides_physical(copy), "in_physical_order")
+    value_check(change_strides(copy, contiguous_strides(copy.sizes())), "in_physical_order")
         << "a tensor of shape " << to_string(t.sizes()) << " has no such order";
     return wrap(std::move(copy));
   });

@@ -11,6 +11,7 @@
 #include "override.h"
 #include "symint.h"
 #include "tensor.h"
+#include "torch_dispatch.h"
 #include "types.h"
 
 namespace facula::bind {
@@ -348,7 +349,8 @@ bool to_number(const Param& p, PyObject* o, Value& v) {
       v = Value(t);
       return true;
     }
-    if (!t->sizes.empty() || is_differentiated(*t)) return false;
+    // A tensor whose class computes calls stays a tensor, which another overload takes.
+    if (!t->sizes.empty() || is_differentiated(*t) || takes_calls(t)) return false;
     if (auto n = p.takes_sizes ? size_of_traced(o) : std::nullopt) {
       v = Value(*n);
       return true;

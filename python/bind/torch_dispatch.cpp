@@ -7,6 +7,7 @@
 #include "facula/op/registry.h"
 #include "facula/run/interpose.h"
 #include "override.h"
+#include "torch_dispatch.h"
 
 namespace facula::bind {
 
@@ -30,6 +31,8 @@ PyObject* dispatch_of(PyTypeObject* t) {  // borrowed; null: it takes no calls
 using Classes = std::vector<PyTypeObject*>;
 std::atomic<const Classes*> dispatching{nullptr};
 
+}  // namespace
+
 bool takes_calls(const TensorImpl* t) {
   if (!t || !t->py_object) return false;
   PyTypeObject* type = Py_TYPE(static_cast<PyObject*>(t->py_object));
@@ -37,6 +40,8 @@ bool takes_calls(const TensorImpl* t) {
   auto* all = dispatching.load(std::memory_order_acquire);
   return all && std::find(all->begin(), all->end(), type) != all->end();
 }
+
+namespace {
 
 // The classes of operands that take calls: subclasses before superclasses, else from left to right.
 std::vector<PyTypeObject*> classes_of(std::span<const Value> args, std::span<const Tensor> out) {

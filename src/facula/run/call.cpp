@@ -176,15 +176,7 @@ inline Results compute(const Invocation& call) {
 }
 
 // The functions of the kinds are not inlined: their frames would become one, which every call would pay for.
-inline Results perform_by_kind(Invocation& call) {
-  call.recording = autograd::needs_record(call.args);
-  const Parts* parts = nullptr;
-  if (call.interposer) [[unlikely]]
-    call.as_one_call = is_seen_as_one_call(call, parts);
-  // An interposer judges operands itself: a tensor-like object may have a dtype that kernels do not compute in.
-  if (call.op.check && !call.as_one_call && !parts) call.op.check(call.call());
-  if (parts) [[unlikely]]
-    return (*parts)(call.call());
+inline Results by_kind(Invocation& call) {
   switch (call.op.kind()) {
     case OpKind::pointwise:
     case OpKind::loop:
@@ -196,6 +188,33 @@ inline Results perform_by_kind(Invocation& call) {
     case OpKind::foreign: return run_foreign(call);
   }
   __builtin_unreachable();
+}
+
+// An interposer judges operands itself: a tensor-like object may have a dtype that kernels do not compute in. So it is asked
+// as well about what the operator's check or body refuses before it has made a call.
+[[gnu::cold, gnu::noinline]] Results perform_interposed(Invocation& call) {
+  const Parts* parts = nullptr;
+  call.as_one_call = is_seen_as_one_call(call, parts);
+  if (parts) return (*parts)(call.call());
+  if (call.as_one_call) return by_kind(call);
+  uint64_t before = interposed_calls();
+  try {
+    if (call.op.check) call.op.check(call.call());
+    return by_kind(call);
+  } catch (const Error& e) {
+    bool may_be_of_dtype = e.kind() != ErrorKind::internal && e.type() != ErrorType::KeyboardInterrupt;
+    if (!may_be_of_dtype || call.form != Form::functional || interposed_calls() != before) throw;
+  }
+  call.as_one_call = true;
+  return compute(call);
+}
+
+inline Results perform_by_kind(Invocation& call) {
+  call.recording = autograd::needs_record(call.args);
+  if (call.interposer) [[unlikely]]
+    return perform_interposed(call);
+  if (call.op.check) call.op.check(call.call());
+  return by_kind(call);
 }
 
 inline Results perform(Invocation& call) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/per_thread.h"
 #include "facula/op/origin.h"
 #include "facula/op/registry.h"
 
@@ -49,7 +50,12 @@ bool checks_errors(const Invocation& call) {
 bool is_operand(const Tensor& t, std::span<const Value> args) {
   return op::any_tensor(args, [&](TensorImpl* operand) { return operand == t.impl(); });
 }
+struct Taken {
+  uint64_t calls = 0;
+};
 }  // namespace
+
+uint64_t interposed_calls() { return per_thread<Taken>().calls; }
 
 void set_interposer_source(FindInterposer find) {
   source = find;
@@ -76,13 +82,15 @@ bool is_seen_as_one_call(const Invocation& call, const Parts*& parts) {
   bool writes = call.form != Form::functional || o.schema.mutates();
   if (recording && !o.vjp && (writes || o.effects.draws)) return false;
   if (o.effects.draws) return one_call;
-  if (o.is<op::Composite>()) return op::is_found(o);  // a traced program has no name to be called by
+  if (auto* composite = o.as<op::Composite>())  // a traced program has no name to be called by
+    return !composite->in_parts && op::is_found(o);
   // A procedure that cannot be traced has no gradient as one call.
   bool traceable = !o.has_number_operands() && !o.effects.reads_data && !checks_errors(call);
   return one_call && (!recording || o.vjp || traceable);
 }
 
 Results interposed_results(const Invocation& call) {
+  ++per_thread<Taken>().calls;
   Results results;
   {
     autograd::GradMode off(false);

@@ -3,7 +3,8 @@
 // the call as if a kernel had computed it, so gradients are those of the operator.
 //
 // An interposer sees primitives and composites as one call. It sees a procedure as the calls of its body, and so a composite
-// that draws random numbers or writes to a tensor with history; catalog/decompositions.cpp lists the exceptions.
+// that draws random numbers, writes to a tensor with history or is defined `.in_parts()`; catalog/decompositions.cpp lists the
+// exceptions. What a body refuses before it has made a call is taken as one call, too.
 #pragma once
 #include <functional>
 #include <span>
@@ -40,5 +41,6 @@ void set_decompositions(std::span<const Decomposition> all, bool (*is_one_call)(
 bool is_seen_as_one_call(const Invocation& call, const Parts*& parts);
 // The interposer's results, in the form of the call: new tensors, self, or the destinations.
 op::Results interposed_results(const Invocation& call);
+uint64_t interposed_calls();  // how many calls interposers have taken on this thread
 
 }  // namespace facula::run

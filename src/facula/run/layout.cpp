@@ -6,6 +6,7 @@
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
+#include "facula/tensor/change_strides.h"
 
 namespace facula::run {
 
@@ -264,7 +265,7 @@ Tensor with_logical_strides(Tensor t, SymSpan strides) {
     if (t.impl()->use_count() == 1) t.impl()->strides = Dims(strides);
     return t;
   }
-  if (row_major && t.impl()->use_count() == 1 && make_strides_physical(t)) return t;
+  if (row_major && t.impl()->use_count() == 1 && change_strides(t, contiguous)) return t;
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
   Value args[] = {copy, t};

@@ -411,10 +411,6 @@ bool change_strides(const Tensor& fresh, SymSpan strides) {
   return true;
 }
 
-bool make_strides_physical(const Tensor& fresh) {
-  return change_strides(fresh, contiguous_strides(fresh.sizes()));
-}
-
 thread_local constinit ReadObserver read_observer = nullptr;
 
 Scalar Tensor::item() const {

@@ -185,9 +185,6 @@ Tensor flat_in_memory(const TensorImpl& t, PhysicalOrder& order);
 bool fills_storage(const TensorImpl& t);
 // Declares that the memory of a contiguous tensor, to which nothing else refers, is in `order`.
 void adopt_physical_order(const Tensor& fresh, const PhysicalOrder& order);
-// Gives a tensor, to which nothing else refers, contiguous strides; its former strides become its physical layout.
-// False if it is not dense or not alone in its storage.
-bool make_strides_physical(const Tensor& fresh);
 
 // Row-major strides; the NHWC strides of a 4-d (5-d) tensor.
 Dims contiguous_strides(SymSpan sizes);

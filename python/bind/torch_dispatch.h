@@ -1,0 +1,10 @@
+// __torch_dispatch__ of subclasses of Tensor.
+#pragma once
+#include "facula/tensor/tensor.h"
+
+namespace facula::bind {
+
+// True if the tensor is of a Python class that computes calls itself. Null: false.
+bool takes_calls(const TensorImpl* t);
+
+}  // namespace facula::bind
