@@ -629,11 +629,11 @@ PyObject* accumulate_hook(PyObject*, PyObject* args) {
     Tensor t = tensor_argument("register_post_accumulate_grad_hook", "tensor", tensor);
     int id = autograd::add_accumulated_hook(
         t,
-        [f = AnyThreadRef(hook)](const Tensor& leaf) {
+        [f = AnyThreadRef(hook), inner = t.is_traced()](const Tensor& leaf) {
           WithGil gil;
           PyRef arg(wrap(leaf));
           PyObject* args[] = {arg.get()};
-          hook_result(capture::call_user(f.get(), args, 1));
+          hook_result(capture::call_user(f.get(), args, 1, {.is_inner = inner, .is_late = true}));
         },
         hook);
     track(tensor);
@@ -670,7 +670,7 @@ class PyPacked final : public autograd::Packed {
   Tensor get() override {
     WithGil gil;
     PyObject* args[] = {value_.get()};
-    PyRef result(capture::call_user(unpack_.get(), args, 1));
+    PyRef result(capture::call_user(unpack_.get(), args, 1, {true, true}));
     if (!result) throw_carried();
     if (!is_tensor(result.get())) {
       PyErr_Format(PyExc_TypeError,
@@ -692,7 +692,7 @@ autograd::PackHook pack_hook(PyObject* pack, PyObject* unpack) {
     WithGil gil;
     PyRef arg(wrap(t));
     PyObject* args[] = {arg.get()};
-    PyRef value(arg ? capture::call_user(p.get(), args, 1) : nullptr);
+    PyRef value(arg ? capture::call_user(p.get(), args, 1, {true, true}) : nullptr);
     if (!value) throw_carried();
     return make_ref<PyPacked>(u.get(), value.get());
   };
@@ -942,11 +942,11 @@ PyObject* add_tensor_hook(const Tensor& t, PyObject* hook) {
       << "the hook must be callable, not " << Py_TYPE(hook)->tp_name;
   int id = autograd::add_hook(
       t,
-      [f = AnyThreadRef(hook)](const Tensor& g) -> Tensor {
+      [f = AnyThreadRef(hook), inner = t.is_traced()](const Tensor& g) -> Tensor {
         WithGil gil;
         PyRef arg(wrap(g));
         PyObject* args[] = {arg.get()};
-        return hook_result(capture::call_user(f.get(), args, 1));
+        return hook_result(capture::call_user(f.get(), args, 1, {.is_inner = inner}));
       },
       hook);
   return make_handle(t, nullptr, id);

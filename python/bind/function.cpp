@@ -71,7 +71,7 @@ class PythonNode final : public autograd::Node {
     for (size_t i = 0; i < grads.size(); ++i) PyTuple_SET_ITEM(args.get(), Py_ssize_t(i) + 1, wrap(grads[i]));
     PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(ctx_.get())), names::backward));
     PyObject* const* items = &PyTuple_GET_ITEM(args.get(), 0);
-    PyRef result = checked(capture::call_user(f.get(), items, size_t(PyTuple_GET_SIZE(args.get())), false));
+    PyRef result = checked(capture::call_user(f.get(), items, size_t(PyTuple_GET_SIZE(args.get())), {.pure = true}));
     if (!PyTuple_Check(result.get())) result = checked(PyTuple_Pack(1, result.get()));
     size_t given = size_t(PyTuple_GET_SIZE(result.get())), expected = is_tensor_input.size();
     for (size_t i = expected; i < given; ++i)
@@ -431,14 +431,14 @@ class Application {
     if (!sets_up_apart()) {
       std::vector<PyObject*> call{ctx_.get()};
       call.insert(call.end(), inputs_, inputs_ + n_);
-      return checked(capture::call_user(method.get(), call.data(), call.size()));
+      return checked(capture::call_user(method.get(), call.data(), call.size(), {}));
     }
-    PyRef output = checked(capture::call_user(method.get(), inputs_, size_t(n_)));
+    PyRef output = checked(capture::call_user(method.get(), inputs_, size_t(n_), {}));
     PyRef setup = checked(PyObject_GetAttr(cls, names::setup_context));
     PyRef tuple = checked(PyTuple_New(n_));
     for (Py_ssize_t i = 0; i < n_; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(inputs_[i]));
     PyObject* args[] = {ctx_.get(), tuple.get(), output.get()};
-    checked(capture::call_user(setup.get(), args, 3));
+    checked(capture::call_user(setup.get(), args, 3, {}));
     return output;
   }
 

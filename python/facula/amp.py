@@ -218,9 +218,7 @@ def _all(flags: list) -> _C.Tensor:
 
 def _reports_reads(optimizer: Any) -> bool:
     """Returns whether the steps of an optimizer can be a part of a captured program."""
-    from .optim import Optimizer
-
-    return isinstance(optimizer, Optimizer) and optimizer._reports_reads()
+    return hasattr(type(optimizer), "_reports_reads") and optimizer._reports_reads()
 
 
 class GradScaler:
@@ -250,16 +248,15 @@ class GradScaler:
             raise AssertionError("The growth factor must be > 1.0.")
         if self._enabled and backoff_factor >= 1.0:
             raise AssertionError("The backoff factor must be < 1.0.")
-        # The first is None until a loss is scaled, as in PyTorch.
-        self._init_scale, self._init_growth_tracker = float(init_scale), 0
-        self._scale: Any = None
-        self._growth_tracker: Any = None
+        self._scale = _C.tensor(float(init_scale), dtype=_C.float32)
+        self._growth_tracker = _C.tensor(0, dtype=_C.int32)
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
         self._optimizers: dict[int, dict[str, Any]] = {}
+        self._scaled = False  # whether scale() was ever called
 
     def _check_scaled(self, what: str) -> None:
-        if self._scale is None:
+        if not self._scaled:
             raise AssertionError(
                 f"Attempted {what} but _scale is None.  This may indicate your script did not use "
                 "scaler.scale(loss or outputs) earlier in the iteration."
@@ -272,17 +269,12 @@ class GradScaler:
         """Returns a tensor, or tensors in nested lists and tuples, times the scale."""
         if not self._enabled:
             return outputs
-        if self._scale is None:
-            self._begin()
+        self._scaled = True
         if isinstance(outputs, _C.Tensor):
             return outputs * self._scale
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(x) for x in outputs)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
-
-    def _begin(self) -> None:
-        self._scale = _C.tensor(self._init_scale, dtype=_C.float32)
-        self._growth_tracker = _C.tensor(self._init_growth_tracker, dtype=_C.int32)
 
     def _of(self, optimizer: Any) -> dict[str, Any]:
         return self._optimizers.setdefault(
@@ -365,14 +357,10 @@ class GradScaler:
             self._growth_tracker.copy_(where(finite & ~grows, count, 0))
 
     def get_scale(self) -> float:
-        if not self._enabled:
-            return 1.0
-        return self._init_scale if self._scale is None else self._scale.item()
+        return self._scale.item() if self._enabled else 1.0
 
     def _get_growth_tracker(self) -> int:
-        if not self._enabled:
-            return 0
-        return self._init_growth_tracker if self._growth_tracker is None else self._growth_tracker.item()
+        return self._growth_tracker.item() if self._enabled else 0
 
     def get_growth_factor(self) -> float:
         return self._growth_factor
@@ -411,11 +399,8 @@ class GradScaler:
             raise RuntimeError(
                 "The source state dict is empty, possibly because it was saved from a disabled GradScaler."
             )
-        self._init_scale = float(state_dict["scale"])
-        self._init_growth_tracker = int(state_dict["_growth_tracker"])
-        if self._scale is not None:
-            self._scale.fill_(self._init_scale)
-            self._growth_tracker.fill_(self._init_growth_tracker)
+        self._scale.fill_(state_dict["scale"])
+        self._growth_tracker.fill_(state_dict["_growth_tracker"])
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
 

@@ -347,11 +347,10 @@ def hooked_inner_tensors(model, optimizer, seen):
         optimizer.zero_grad()
         h = model[0](x)
         h.register_hook(lambda g: seen.append("hook") or g * 2)
-        h.retain_grad()
         loss = F.mse_loss(model[1:](h), y)
         loss.backward()
         optimizer.step()
-        return loss + h.grad.sum()
+        return loss
 
     return step
 

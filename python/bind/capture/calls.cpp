@@ -87,7 +87,9 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
     args.push_back(in.recorder->with_symbols(a));
     a = args.back().get();
   }
+  UserCalls calls;
   PyObject* result = run_unpinned(with);
+  if (!result) calls.take_back();
   if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
   in.recorder->result(result);
   return finish(in, f, c, result);
@@ -510,7 +512,10 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     case Policy::folded: return call_folded(in, f, c);
     case Policy::calls: {
       std::string name = shown(c.callable);
-      return in.give_recorded(f, c.drop, run_unpinned(c), name.c_str());
+      UserCalls calls;
+      PyObject* result = run_unpinned(c);
+      if (!result) calls.take_back();
+      return in.give_recorded(f, c.drop, result, name.c_str());
     }
     case Policy::recorded: return call_recorded(in, f, c);
     case Policy::structural: return call_structural(in, f, c);
@@ -651,8 +656,7 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
     PyRef key = checked(PyUnicode_InternFromString(name));
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
     if (!is_plain(Py_TYPE(self)) || !descriptor) return opaque(in, c);
-    bool is_hook = !std::strcmp(name, "register_hook") || !std::strcmp(name, "retain_grad");
-    if (is_hook && impl_of(self)->traced && differentiates(in))
+    if (!std::strcmp(name, "register_hook") && impl_of(self)->traced && differentiates(in))
       return in.give_recorded(f, c.drop, run_unpinned(c), name);
     return call_ruled(in, f, c, rule_of(descriptor));
   }

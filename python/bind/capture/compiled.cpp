@@ -8,6 +8,7 @@
 #include "../override.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
+#include "facula/autograd/node.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/log.h"
 #include "segment.h"
@@ -65,11 +66,12 @@ constexpr int kFailures = 4;  // of one state, until it is run plainly
 enum class Stance : int { normal, force_eager, eager_then_compile, eager_on_recompile, fail_on_recompile };
 std::atomic<Stance> stance = Stance::normal;
 
-// A debugger, a profiler of Python, a mode or another trace sees each call: the function itself runs.
+// A debugger, a profiler of Python, a mode, hooks of saved tensors or another trace see each call: the function itself runs.
 bool must_run_plainly() {
   PyThreadState* t = PyThreadState_Get();
   return capturing || modes_active || autograd::Tracing::current() || autograd::forward_level() ||
-         t->c_tracefunc || t->c_profilefunc || op::Mode::current() || autograd::inference_enabled();
+         t->c_tracefunc || t->c_profilefunc || op::Mode::current() || autograd::inference_enabled() ||
+         autograd::saved_hook();
 }
 
 void log_break(const State& s, const BreakReport& b) {

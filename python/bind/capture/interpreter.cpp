@@ -57,6 +57,7 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::unary: count = 1; break;
     case Op::is_op:
     case Op::contains: count = 2; break;
+    case Op::store_subscr: count = PyDict_CheckExact(f.top(2).get()) ? 1 : 3; break;  // the key, or all
     default: count = 4 + size_t(op.arg >= 0 && op.arg < 256 ? op.arg : 0);
   }
   for (size_t k = 1; k <= std::min(count, f.stack.size()); ++k) r.pin(f.top(k).get());

@@ -1,5 +1,9 @@
 // Calls of the user's functions by C++ code in the middle of a capture.
 #include "compiled.h"
+
+#include <optional>
+#include <utility>
+
 #include "facula/autograd/autograd.h"
 #include "facula/run/open_trace.h"
 #include "interpreter.h"
@@ -26,18 +30,46 @@ std::unique_ptr<Frame> frame_of(PyObject* callable, PyObject* const* args, size_
   return frame_of_call(function, all.data(), all.size(), nullptr);
 }
 
+thread_local UserCalls::State* innermost = nullptr;
+
 }  // namespace
 
-PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, bool may_write) {
+struct UserCalls::State {
+  State() : region(*current_recorder), outer(std::exchange(innermost, this)) {}
+  ~State() { innermost = outer; }
+  void begin(const run::OpenTrace& t) {
+    if (!before) before.emplace(t, values = t.values());
+  }
+  Recorder::Region region;
+  State* outer;
+  size_t values = 0;
+  std::optional<Changes> before;  // the first call of a callable
+  bool is_late = false;
+};
+
+UserCalls::UserCalls() : state_(std::make_unique<State>()) {}
+UserCalls::~UserCalls() = default;
+
+void UserCalls::take_back() {
+  auto& s = *state_;
+  if (!s.before) return;
+  PyObject *type, *value, *at;
+  PyErr_Fetch(&type, &value, &at);
+  s.region.undo();
+  PyErr_Restore(type, value, at);
+  if (s.is_late || !(Changes(*run::OpenTrace::current(), s.values) == *s.before))
+    current_recorder->failure = "a hook or a custom function cannot be captured, and tensors have been written";
+}
+
+PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, UserCall kind) {
   auto* trace = run::OpenTrace::current();
   Recorder* r = current_recorder;
-  if (!r || !trace) return PyObject_Vectorcall(callable, args, n, nullptr);
-  Recorder::Region region(*r);
-  if (!r->is_outside(callable) && !PyMethod_Check(callable)) r->constant(callable);
+  if (!r || !trace || !innermost) return PyObject_Vectorcall(callable, args, n, nullptr);
+  innermost->begin(*trace);
+  if (!kind.is_inner && !r->is_outside(callable) && !PyMethod_Check(callable)) r->constant(callable);
   for (size_t k = 0; k < n; ++k)
     if (is_tensor(args[k])) r->result(args[k]);
-  size_t values = trace->values();
-  Changes before(*trace, values);
+  Recorder::Region own(*r);
   int line = r->line;
   Interpreter in;
   in.recorder = r;
@@ -48,17 +80,11 @@ PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, bool ma
   auto stop = in.run();
   Py_LeaveRecursiveCall();
   r->line = line;
-  if (stop == Interpreter::Stop::returned && (may_write || !region.has_writes())) return in.result.detach();
-  if (stop == Interpreter::Stop::returned) in.report.reason = "a write to an object from outside, in a backward";
-  PyObject *type = nullptr, *value = nullptr, *at = nullptr;
-  PyErr_Fetch(&type, &value, &at);
-  region.undo();
-  if (!(Changes(*trace, values) == before))
-    r->failure = "a hook or a custom function cannot be captured, and has written tensors";
-  if (type) {
-    PyErr_Restore(type, value, at);
-    return nullptr;
-  }
+  bool done = stop == Interpreter::Stop::returned;
+  if (done && !(kind.pure && own.has_writes())) return in.result.detach();
+  innermost->is_late |= kind.is_late;
+  if (stop == Interpreter::Stop::raised) return nullptr;
+  if (done) in.report.reason = "a write to an object from outside, in a function that is called for gradients";
   PyErr_SetString(PyExc_RuntimeError, in.report.reason.c_str());
   return nullptr;
 }

@@ -353,9 +353,19 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
   if (r) note_key(*r, key.get());
   if (r && slice) r->contents(value.get());
   if (slice) value = snapshot(value.get());
-  if (outside) r->before_write(o.get());
+  // A value that replaces another in a dict depends on no other item.
+  PyObject* former = outside && PyDict_CheckExact(o.get()) && is_atom(key.get())
+                         ? PyDict_GetItemWithError(o.get(), key.get())
+                         : nullptr;
+  if (former) {
+    PyRef number;
+    r->dict_item(o.get(), key.get(), former, &number);
+    r->remember(o.get(), key.get());
+  } else if (outside) {
+    r->before_write(o.get());
+  }
   if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0) return Outcome::raised;
-  if (outside) r->write(Write::Kind::set_item, o.get(), key.get(), value.get());
+  if (outside) r->write(Write::Kind::set_item, o.get(), key.get(), value.get(), former);
   f.drop(3);
   return Outcome::next;
 }

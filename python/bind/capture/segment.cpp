@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/node.h"
 #include "facula/autograd/calls.h"
 #include "facula/base/dtype.h"
 
@@ -229,7 +230,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   }
   r.distinguish_written();
   Builder b{in, r, *segment, TemplateBuilder(r, std::move(numbers)), {}};
-  b.t.reason = r.once;
+  b.t.reason = autograd::saved_hook() ? "it stops inside of saved_tensors_hooks" : r.once;
   if (segment->program) b.inputs(*segment->program);
   b.writes();
   segment->returns = c.stop == Interpreter::Stop::returned;

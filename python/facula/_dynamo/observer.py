@@ -26,7 +26,9 @@ class Observer:
     @staticmethod
     def accepts(x: Any, method: str) -> bool:
         """Whether this method of ``x`` tells all that it reads. A step with hooks does not."""
-        if not isinstance(x, Optimizer) or not type(x).__module__.startswith(_C.package_name() + ".optim."):
+        if not isinstance(x, Optimizer) or not f"{type(x).__module__}.".startswith(
+            f"{_C.package_name()}.optim."
+        ):
             return False
         return method != "step" or not any(x._all_step_hooks())
 

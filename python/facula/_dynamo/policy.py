@@ -116,6 +116,7 @@ _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
     is_anomaly_enabled promote_types can_cast finfo_of iinfo_of vmap_level forward_level profile_enabled
     enter_autocast exit_autocast enter_checkpoint leave_checkpoint set_break_errors
+    package_name saved_tensors_hooks_disabled
 """.split()
 
 
@@ -155,7 +156,8 @@ def _table() -> dict[int, tuple[int, Any]]:
     rules[id(sys.exc_info)] = (MODE, None)
     rules[id(_C.is_tracing)] = (CONSTANT, False)
     rules[id(_C.is_capturing)] = (CONSTANT, True)
-    rules[id(_C.apply_function)] = (CALLS, None)
+    for f in (_C.apply_function, _C.push_saved_tensors_hooks, _C.pop_saved_tensors_hooks):
+        rules[id(f)] = (CALLS, None)
     for f in (compiler.is_compiling, compiler.is_dynamo_compiling):
         rules[id(f)] = (CONSTANT, True)
     return rules

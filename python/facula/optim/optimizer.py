@@ -340,7 +340,7 @@ class Optimizer:
     @classmethod
     def _reports_reads(cls) -> bool:
         """Returns whether the methods of this class tell a trace all that they read."""
-        return cls._traceable and cls.__module__.startswith(_C.package_name() + ".optim.")
+        return cls._traceable and f"{cls.__module__}.".startswith(f"{_C.package_name()}.optim.")
 
     @staticmethod
     def _is_operand(option: str, value: Any) -> bool:

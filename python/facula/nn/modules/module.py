@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -919,8 +918,18 @@ def indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-@functools.cache
+_hook_class: Any = None
+
+
 def _hook_function() -> Any:
+    """Returns the class of _make_hook_function; the first call makes it."""
+    global _hook_class
+    if _hook_class is None:
+        _hook_class = _make_hook_function()
+    return _hook_class
+
+
+def _make_hook_function() -> Any:
     """Returns the autograd node through which gradients pass. All calls share one class: a class for each
     call would keep the call's tensors alive until garbage collection.
     """
@@ -931,9 +940,9 @@ def _hook_function() -> Any:
         def forward(ctx: Any, told: Callable[[tuple], tuple], materialize: bool, *tensors: Tensor) -> tuple:
             ctx.told = told
             ctx.set_materialize_grads(materialize)
-            views = tuple(t.view_as(t) for t in tensors)
-            ctx.mark_non_differentiable(*(v for t, v in zip(tensors, views) if not t.requires_grad))
-            return views
+            views = [t.view_as(t) for t in tensors]
+            ctx.mark_non_differentiable(*[v for t, v in zip(tensors, views) if not t.requires_grad])
+            return tuple(views)
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor) -> tuple:
@@ -966,7 +975,7 @@ class _BackwardRecord:
             return grads if new is None else tuple(new[k] for k in places)
 
         count = len(items)
-        passed = _hook_function().apply(told, materialize, *(items[k] for k in places))
+        passed = _hook_function().apply(told, materialize, *[items[k] for k in places])
         result = list(items)
         for k, t in zip(places, passed if isinstance(passed, tuple) else (passed,)):
             result[k] = t
