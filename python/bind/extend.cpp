@@ -220,6 +220,23 @@ PyObject* object_call(PyObject* self, PyObject* args) {
     return object_of_value(call_method(*m, self, positional, named)).detach();
   });
 }
+// object._recordable(name, args, kwargs) -> (full name of the method's operator, its arguments behind the object)
+PyObject* object_recordable(PyObject* self, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* name;
+    PyObject *positional, *named;
+    if (!PyArg_ParseTuple(args, "sO!O!:_recordable", &name, &PyTuple_Type, &positional, &PyDict_Type, &named))
+      return nullptr;
+    auto& c = class_of_object(self);
+    auto* m = find_method(c.methods, name);
+    runtime_check(m, name) << "the class has no method of this name";
+    io::List given{Ref<CustomClassHolder>::share(object_of(self))};
+    for (auto& v : items_of(positional)) given.push_back(v);
+    io::List whole = m->arguments(given, dict_of(named));
+    PyRef rest = object_of_value(io::List(whole.begin() + 1, whole.end()));
+    return Py_BuildValue("(NO)", text_ref(extend::method_operator(c, *m)), rest.get());
+  });
+}
 PyObject* object_get(PyObject* self, PyObject* name) {
   return guarded([&]() -> PyObject* {
     auto* p = find_property(class_of_object(self), text_of(name));
@@ -278,17 +295,6 @@ PyObject* class_restore(PyObject*, PyObject* args) {
     return object_of_value(call_method(*c.set_state, nullptr, one.get(), nullptr)).detach();
   });
 }
-// method_operator(namespace, name, method) -> full name of its operator
-PyObject* method_operator(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    const char *ns, *name, *method;
-    if (!PyArg_ParseTuple(args, "sss:method_operator", &ns, &name, &method)) return nullptr;
-    auto& c = known_class(ns, name);
-    auto* m = find_method(c.methods, method);
-    runtime_check(m, method) << "the class has no method of this name";
-    return unicode(extend::method_operator(c, *m));
-  });
-}
 PyObject* set_class_factory(PyObject*, PyObject* f) {
   Py_XSETREF(python_class, Py_NewRef(f));
   Py_RETURN_NONE;
@@ -309,6 +315,8 @@ Py_hash_t object_hash(PyObject* o) { return Py_hash_t(reinterpret_cast<uintptr_t
 
 PyMethodDef object_methods[] = {
     {"_call", object_call, METH_VARARGS, "_call(name, args, kwargs): a method of the C++ object."},
+    {"_recordable", object_recordable, METH_VARARGS,
+     "_recordable(name, args, kwargs) -> (operator that graphs call for the method, arguments)"},
     {"_get", object_get, METH_O, "The value of a property of the C++ object."},
     {"_set", object_set, METH_VARARGS, "_set(name, value): sets a property of the C++ object."},
     {"_state", object_state, METH_NOARGS, "What its class makes an equal object of."},
@@ -398,8 +406,6 @@ PyMethodDef functions[] = {
     {"class_facts", class_facts, METH_VARARGS, "class_facts(namespace, name): what a C++ class has."},
     {"class_static", class_static, METH_VARARGS, "class_static(namespace, name, method, args, kwargs)"},
     {"class_restore", class_restore, METH_VARARGS, "class_restore(namespace, name, state) -> object"},
-    {"method_operator", method_operator, METH_VARARGS,
-     "method_operator(namespace, name, method) -> full name of the operator that graphs call for a method"},
     {"set_class_factory", set_class_factory, METH_O,
      "Sets what gives the Python class of (namespace, name)."},
     {nullptr, nullptr, 0, nullptr}};

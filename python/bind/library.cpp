@@ -318,10 +318,11 @@ PyObject* operator_facts(PyObject*, PyObject* full_name) {
         checked(PyList_Append(keys.get(), checked(unicode(key)).get()));
       has_gradient = native->has_gradient();
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "name", o.schema.name.c_str(),
-                         "overload", o.schema.overload.c_str(), "schema", o.schema.text.c_str(), "parameters",
-                         parameters.get(), "returns", returns.get(), "out", flag(o.forms.out), "in_place",
-                         flag(o.forms.in_place), "view", flag(o.is<op::View>()), "composite",
+    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "name",
+                         o.schema.name.c_str(), "overload", o.schema.overload.c_str(), "schema",
+                         o.schema.text.c_str(), "parameters", parameters.get(), "returns", returns.get(),
+                         "out", flag(o.forms.out), "in_place", flag(o.forms.in_place), "view",
+                         flag(o.is<op::View>()), "composite",
                          flag((o.calls() && !o.vjp) ||
                               (o.is<op::Foreign>() && o.as<op::Foreign>()->functions->is_composite())),
                          "native", keys.get(), "foreign", flag(o.is<op::Foreign>()), "gradient",

@@ -141,11 +141,11 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo _higher_order_ops _library _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed
-    distributions export func functional futures fx hub jit library masked monitor mps multiprocessing
-    nested nn onnx optim overrides package packaged profiler program quantization quasirandom random
-    return_types safetensors serialization signal sparse storage testing tiny torch_version types utils
-    version xpu
+    _dynamo _higher_order_ops _library _tensor_str accelerator amp ao autograd backends compiler cpu cuda
+    distributed distributions export func functional futures fx hub jit library masked monitor mps
+    multiprocessing nested nn onnx optim overrides package packaged profiler program quantization
+    quasirandom random return_types safetensors serialization signal sparse storage testing tiny
+    torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

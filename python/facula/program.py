@@ -265,7 +265,7 @@ class _Trace:
             Callable[[], Any]
         ] = []  # what each call does to Python objects, behind the program
         self.changed: set[Any] = set()  # whose numbers an effect changes
-        # The fakes of objects of C++ classes, by identity, beside the objects (_library/fake_class_registry.py).
+        # The fakes of objects of C++ classes, by identity, and the objects (_library/fake_class_registry.py).
         self.fakes: dict[int, tuple[Any, Any]] = {}
         self.modules: dict[int, Any] = {}  # that were called, by identity
         self.attributes: dict[int, dict] = {}  # their attributes when they were first called

@@ -84,7 +84,8 @@ TEST(Class, ObjectsAreCalledByValues) {
 // x * (next count) + next count, by methods that a program calls.
 Program counting(const Ref<Counter>& counter) {
   auto& c = *extend::find_class("probe", "Counter");
-  std::string scale = extend::method_operator(c, c.methods[1]), next = extend::method_operator(c, c.methods[0]);
+  std::string scale = extend::method_operator(c, c.methods[1]),
+              next = extend::method_operator(c, c.methods[0]);
   Tensor x = ones({2});
   return trace(
       [&](std::span<const Tensor> in) {

@@ -80,13 +80,16 @@ TORCH_LIBRARY(shelf, m) {
           });
   m.class_<Scale>("Scale")
       .def(torch::init<double, std::vector<int64_t>>())
-      .def("apply", &Scale::apply, "", {torch::arg("x"), torch::arg("more") = 1.0, torch::arg("twice") = false})
+      .def("apply", &Scale::apply, "",
+           {torch::arg("x"), torch::arg("more") = 1.0, torch::arg("twice") = false})
       .def("both", &Scale::both)
       .def("name", &Scale::name)
       .def("take", &Scale::take)
-      .def("notes", [](const c10::intrusive_ptr<Scale>& s) { return std::map<std::string, int64_t>{{"n", 1}}; })
+      .def("notes", [](const c10::intrusive_ptr<Scale>& s) { return std::map<std::string, int64_t>(); })
       .def("__obj_flatten__",
-           [](const c10::intrusive_ptr<Scale>& s) { return std::tuple(std::tuple(std::string("factor"), s->factor)); })
+           [](const c10::intrusive_ptr<Scale>& s) {
+             return std::tuple(std::tuple(std::string("factor"), s->factor));
+           })
       .def_readwrite("factor", &Scale::factor)
       .def_pickle(
           [](const c10::intrusive_ptr<Scale>& s) {
@@ -190,19 +193,21 @@ def test_a_program_calls_the_methods_of_the_object_that_it_was_traced_with(libra
     def f(x):
         q.push(x.sin())
         q.push(x.cos())
-        return q.pop() + 1, q.all()[-1]
+        return q.pop() + 1, q.all()[-1], q.pop()
 
     program = facula.program.trace(f, x)
     assert q.size() == 1  # tracing runs no method
     other = copy.deepcopy(q)
     for _ in range(3):
-        expected_of = facula.randn(3)
-        first, last = program(expected_of)
-        other.push(expected_of.sin())
-        other.push(expected_of.cos())
-        assert facula.equal(first, other.pop() + 1) and facula.equal(last, other.all()[-1])
-    assert q.size() == other.size() == 4
-    assert [facula.equal(a, b) for a, b in zip(q.all(), other.all())] == [True] * 4
+        results = program(x := facula.randn(3))
+        other.push(x.sin())
+        other.push(x.cos())
+        expected = other.pop() + 1, other.all()[-1], other.pop()
+        assert all(facula.equal(r, e) for r, e in zip(results, expected, strict=True))
+    assert q.size() == other.size() == 1
+    q.push(x)  # the lists that `all` returns have another length now
+    with pytest.raises(RuntimeError, match="gave 3 tensors, but its fake implementation 2"):
+        program(x)
 
 
 def test_a_module_with_an_object_is_exported_with_a_dynamic_batch_saved_and_loaded(library, tmp_path):
@@ -399,12 +404,12 @@ def test_a_number_that_a_method_returns_is_a_constant_that_each_call_checks(libr
 @pytest.mark.parametrize(
     "call, error, text",
     [
-        (lambda s, x: s.apply(), RuntimeError, r"apply\(\) is missing a value for argument 'x'.*apply\("),
-        (lambda s, x: s.apply(x, 1.0, True, 3), RuntimeError, "arguments that it does not take"),
-        (lambda s, x: s.apply(x, wrong=1), RuntimeError, "arguments that it does not take"),
+        (lambda s, x: s.apply(), RuntimeError, r"(?s)apply.*missing a value for argument 'x'.*the method is"),
+        (lambda s, x: s.apply(x, 1.0, True, 3), RuntimeError, "at most 4 argument"),
+        (lambda s, x: s.apply(x, wrong=1), RuntimeError, "Unknown keyword argument 'wrong'"),
         (lambda s, x: s.notes(), NotImplementedError, r"shelf.Scale.notes.*cannot call this method.*Dict"),
-        (lambda s, x: s.name(), NotImplementedError, "it returns str.*hint: methods that programs call"),
-        (lambda s, x: s.apply(s), RuntimeError, "apply"),
+        (lambda s, x: s.name(), NotImplementedError, "(?s)it returns str.*hint: methods that programs call"),
+        (lambda s, x: s.both(s), RuntimeError, r"both\(\).*'Tensor' for argument '_1'.*Scale"),
     ],
 )
 def test_errors_of_a_traced_call_name_the_method_and_what_it_takes(library, call, error, text):
@@ -417,7 +422,7 @@ def test_errors_of_a_traced_call_name_the_method_and_what_it_takes(library, call
 def test_a_class_without_a_fake_is_refused_where_a_result_is_needed(library):
     facula._library.fake_class_registry.deregister_fake_class("shelf::Holder")
     holder = facula.classes.shelf.Holder(facula.classes.shelf.Scale(2.0, []))
-    with pytest.raises(RuntimeError, match=r"shelf.Holder.apply.*has no fake.*hint: register one with"):
+    with pytest.raises(RuntimeError, match=r"(?s)shelf.Holder.apply.*has no fake.*hint: register one with"):
         facula.program.trace(holder.apply, facula.ones(2))
     with pytest.raises(ValueError, match="expected 'namespace::Class', got 'Holder'"):
         facula._library.register_fake_class("Holder", FakeHolder)
@@ -450,7 +455,9 @@ def test_gradients_do_not_pass_through_objects_and_are_refused(library):
     scale.apply(x).sum().backward()  # outside of programs the operators of the method have gradients
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
     program = facula.program.trace(lambda x: scale.apply(x), x)
-    with pytest.raises(NotImplementedError, match="shelf::Scale.*is a method of a C.. class.*hint: detach"):
+    with pytest.raises(
+        NotImplementedError, match=r"(?s)shelf::Scale\.apply: is a method of a C.. class.*hint: detach"
+    ):
         program(x)
     with facula.no_grad():
         assert facula.equal(program(x), x * 2)
@@ -464,17 +471,20 @@ def test_damaged_objects_of_a_file_are_one_clear_error(library, tmp_path):
     with zipfile.ZipFile(tmp_path / "m.fpt") as z:
         parts = {i.filename: z.read(i) for i in z.infolist()}
 
-    def changed(old, new, name="objects.json"):
+    def from_c(path):
+        return facula._C.load_program(str(path))
+
+    def changed(old, new, name="objects.json", readers=(load, from_c)):
         with zipfile.ZipFile(tmp_path / "bad.fpt", "w") as z:
             for k, v in parts.items():
                 z.writestr(k, v.replace(old, new) if k == name else v)
-        for read in (load, lambda p: facula._C.load_program(str(p))):
+        for read in readers:
             with pytest.raises((RuntimeError, NotImplementedError), match="load: ") as e:
                 read(tmp_path / "bad.fpt")
             yield str(e.value)
 
     assert all("shelf.Nothing, which this process" in e for e in changed(b"shelf.Queue", b"shelf.Nothing"))
-    assert all("damaged" in e or "__setstate__" in e for e in changed(b'"tensor": 0', b'"tensor": 99'))
+    assert all("damaged" in e or "__setstate__" in e for e in changed(b'"tensor": ', b'"tensor": 9'))
     assert all(e for e in changed(b'"tensor"', b'"what"'))
-    (_, native) = changed(b"object 0", b"object 7", "program.json")
+    (native,) = changed(b"object 0", b"object 7", "program.json", [from_c])
     assert "damaged" in native and "object" in native

@@ -266,7 +266,9 @@ def test_equal_calls_are_merged_and_random_ones_are_not():
     aten = facula.ops.aten
 
     def twice(x):
-        return aten.sin.default(x) + aten.sin.default(x), aten.rand_like.default(x) - aten.rand_like.default(x)
+        return aten.sin.default(x) + aten.sin.default(x), aten.rand_like.default(x) - aten.rand_like.default(
+            x
+        )
 
     gm = symbolic_trace(twice)
     merged = CSEPass()(gm)

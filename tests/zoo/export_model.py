@@ -2,9 +2,10 @@
 
     python export_model.py LIBRARY NAME FOLDER
 
-LIBRARY is timm, transformers, or program, for those of bench/programs.py. Prints a line of JSON: the seconds of export, the number of nodes, the largest error of the loaded program for
-several batches, as a share of the largest element, and whether a batch of one is accepted; or the error, its
-line and the stage. Behind the alias, C++ loads and runs the file too, and its results are compared as well.
+LIBRARY is timm, transformers, or program, for those of bench/programs.py. Prints a line of JSON: the seconds
+of export, the number of nodes, the largest error of the loaded program for several batches, as a share of the
+largest element, and whether a batch of one is accepted; or the error, its line and the stage. Behind the
+alias, C++ loads and runs the file too, and its results are compared as well.
 """
 
 import inspect
@@ -84,7 +85,9 @@ def dims_of(example, dimension):
 
     def dim(x):
         factor = x.size(dimension) // rows
-        return {dimension: dims.setdefault(factor, torch.export.Dim(f"batch{factor}" if factor > 1 else "batch"))}
+        return {
+            dimension: dims.setdefault(factor, torch.export.Dim(f"batch{factor}" if factor > 1 else "batch"))
+        }
 
     return tree_map(dim, example)
 

@@ -75,8 +75,9 @@ def write(report, lines, rows):
     text = [
         "# Exported models",
         "",
-        "Written by `make export ARGS=--zoo`: published models, and the programs of bench/programs.py, in eval mode, exported with a",
-        "dynamic batch, saved, loaded (on Facula by C++ too) and run with batches of 1, 2 and 3. *equal*:",
+        "Written by `make export ARGS=--zoo`: published models, unmodified, and the programs of",
+        "bench/programs.py, in eval mode, exported with a dynamic batch, saved, loaded (on Facula by C++",
+        "too) and run with batches of 1, 2 and 3. *equal*:",
         "within 1e-5 of the model's outputs; *not one*: equal, but a batch of one is refused. Seconds of",
         "export.",
         "",

@@ -1,4 +1,4 @@
-"""Fakes of C++ classes: Python classes that know the sizes and dtypes of what the methods of a C++ class return.
+"""Fakes of C++ classes: Python classes that know the sizes and dtypes of what the methods of a class return.
 
 While a function is traced, the methods of an object are not run; the program calls them when it runs. What
 they return then is a tensor like the one that the method of the fake returns.
@@ -54,7 +54,8 @@ def register_fake_class(qualname: str, fake_class: type | None = None) -> Any:
         if not callable(getattr(fake, "__obj_unflatten__", None)):
             raise RuntimeError(
                 f"{fake.__name__} doesn't define an __obj_unflatten__, which makes an object of what "
-                f"__obj_flatten__ of {qualname} returns\n  hint: add a classmethod __obj_unflatten__(cls, flattened)"
+                f"__obj_flatten__ of {qualname} returns\n  hint: add a classmethod "
+                "__obj_unflatten__(cls, flattened)"
             )
         _fakes[name] = fake
         return fake
@@ -97,8 +98,8 @@ def _fake_of(x: Any, fakes: dict[int, Any]) -> Any:
         flatten = getattr(x, "__obj_flatten__", None)
         if flatten is None:
             raise RuntimeError(
-                f"the class {x._namespace}.{x._class_name} has no method __obj_flatten__, which its fake needs\n"
-                "  hint: add one that returns a tuple of (name, value) for each part of its state"
+                f"the class {x._namespace}.{x._class_name} has no method __obj_flatten__, which its fake "
+                "needs\n  hint: add one that returns a tuple of (name, value) for each part of its state"
             )
         state = _C.outside_of_trace(x._call, "__obj_flatten__", (), {})
         fake = kind.__obj_unflatten__(tree_map(_like, state))  # type: ignore[attr-defined]
@@ -129,20 +130,13 @@ def _faked(x: Any, method: str, args: tuple, returns: bool, fakes: dict[int, Any
 
 
 def recorded(x: Any, fact: tuple, args: tuple, kwargs: dict, fakes: dict[int, Any]) -> Any:
-    """Records a call of a method of ``x`` as a call of the method's operator; ``fact`` describes the method."""
-    name, _, schema, parameters, returned = fact
+    """Records a call of a method of ``x``, which ``fact`` describes, as one of the method's operator."""
+    name, _, _, _, returned = fact
     whole = f"{x._namespace}.{x._class_name}.{name}"
-    operator = _C.method_operator(x._namespace, x._class_name, name)
+    operator, given = x._recordable(name, args, kwargs)
     if operator not in _announced:
         _announced.add(operator)
         _announce([operator])
-    given = list(args)
-    for parameter, _, has_default, default in parameters[1 + len(args) :]:
-        if parameter not in kwargs and not has_default:
-            raise RuntimeError(f"{name}() is missing a value for argument '{parameter}'. The method is {schema}")
-        given.append(kwargs.get(parameter, default))
-    if len(given) != len(parameters) - 1 or set(kwargs) - {p[0] for p in parameters[1 + len(args) :]}:
-        raise RuntimeError(f"{name}() is called with arguments that it does not take. The method is {schema}")
     result = _faked(x, name, tuple(given), returned != "()", fakes)
     number = returned in ("int", "float", "bool")
     if number:

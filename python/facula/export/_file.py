@@ -92,7 +92,6 @@ class Tensors:
         self._alive += [t, storage]
         return self._numbers[id(t)]
 
-
     def object_number(self, x: Any) -> int:
         """Returns the number of an object, adding it if it is not there."""
         key = x._identity()
@@ -123,8 +122,8 @@ class Parts(list):
                 _C.class_facts(namespace, name)
             except RuntimeError:
                 raise NotImplementedError(
-                    f"load: the program holds an object of the class {entry['class']}, which this process does "
-                    "not have\n  hint: load the library that defines it first"
+                    f"load: the program holds an object of the class {entry['class']}, which this process "
+                    "does not have\n  hint: load the library that defines it first"
                 ) from None
             state = _argument_of(entry["state"], {}, self)
             self.objects.append(_restore(namespace, name, state))

@@ -125,7 +125,9 @@ def _recorded(plain: str, folder: str, target: str, calls: list) -> str:
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls)]
-    command.append(json.dumps(sorted(ops.loaded_libraries)))  # of operators and classes that the program calls
+    command.append(
+        json.dumps(sorted(ops.loaded_libraries))
+    )  # of operators and classes that the program calls
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"package: the program does not run on {target}:\n{result.stderr[-2000:]}")

@@ -116,7 +116,8 @@ facula_program* facula_load(const char* path) {
     auto program = facula::Program::load(path, &extra);
     auto loaded = std::make_unique<facula_program>(std::move(program), std::move(extra));
     auto& capture = loaded->program.traced().capture();
-    loaded->writes = !capture.graph.mutated.empty() || !capture.slots.empty() || !loaded->program.objects().empty();
+    loaded->writes =
+        !capture.graph.mutated.empty() || !capture.slots.empty() || !loaded->program.objects().empty();
     return loaded.release();
   });
 }

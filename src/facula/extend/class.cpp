@@ -194,7 +194,7 @@ static std::string type_of(const io::Value& v) {
   return c ? "__torch__.torch.classes." + c->full_name() : "object";
 }
 
-io::Value Method::operator()(std::span<const io::Value> positional, const io::Dict& named) const {
+std::vector<io::Value> Method::arguments(std::span<const io::Value> positional, const io::Dict& named) const {
   auto declaration = [&] { return hint("the method is ", schema()); };
   runtime_check(positional.size() <= parameters.size(), name + "()")
       << "Expected at most " << parameters.size() << " argument(s) but received " << positional.size()
@@ -221,7 +221,11 @@ io::Value Method::operator()(std::span<const io::Value> positional, const io::Di
     runtime_check(is_parameter, name + "()")
         << "Unknown keyword argument '" << key.string() << "'" << declaration();
   }
-  return function(arguments);
+  return arguments;
+}
+
+io::Value Method::operator()(std::span<const io::Value> positional, const io::Dict& named) const {
+  return function(arguments(positional, named));
 }
 
 }  // namespace facula::extend

@@ -60,8 +60,10 @@ struct Method {
   std::string (*result)();
   std::function<io::Value(std::span<const io::Value>)> function;
   std::string schema() const;
-  // Checks the arguments against the parameters and calls the function. A RuntimeError names the method, the argument and
-  // both types.
+  // The arguments in the order of the parameters, with defaults. A RuntimeError names the method, the argument and both
+  // types.
+  std::vector<io::Value> arguments(std::span<const io::Value> positional, const io::Dict& named = {}) const;
+  // Checks the arguments and calls the function.
   io::Value operator()(std::span<const io::Value> positional, const io::Dict& named = {}) const;
 };
 struct Property {

@@ -167,8 +167,10 @@ std::string method_operator(const Class& c, const Method& m) {
   std::string problem = problem_of(c, m);
   supported_check(problem.empty(), c.full_name() + "." + m.name)
       << "a program cannot call this method: " << problem
-      << hint("methods that programs call take tensors, numbers, strings and objects, and return tensors; the "
-              "method is ", m.schema());
+      << hint(
+             "methods that programs call take tensors, numbers, strings and objects, and return tensors; the "
+             "method is ",
+             m.schema());
   method_operators(c);
   return operator_name(c, m);
 }

@@ -82,7 +82,7 @@ class Parser final : OperatorReader {
   void line() {
     skip();
     if (at_ >= text_.size()) fail("expected return");
-    if (text_[at_] == '%') return node();
+    if (text_[at_] == '%' || text_[at_] == '=') return node();
     if (accept_word("size")) {  // was read before
       at_ = std::min(text_.find('\n', at_), text_.size());
       return;
@@ -116,14 +116,14 @@ class Parser final : OperatorReader {
     g.right = integer();
     shapes_->guard(g);
   }
-  // %3: float32[2], %4: int64[2] = op(...), or %3: float64[] number = constant 0.5
+  // %3: float32[2], %4: int64[2] = op(...), or = op(...) without results, or %3: float64[] number = constant 0.5
   void node() {
     std::vector<std::pair<int, TensorType>> declared;
-    do {
-      int n = id();
-      expect(':');
-      declared.emplace_back(n, type());
-    } while (accept(','));
+    if (!next_is('=')) do {
+        int n = id();
+        expect(':');
+        declared.emplace_back(n, type());
+      } while (accept(','));
     expect('=');
     if (accept_word("constant")) {
       if (declared.size() != 1 || !declared[0].second.number)

@@ -90,7 +90,8 @@ class ProgramFile {
   // The objects of the graph by their numbers in its text.
   List objects(const Value& program) {
     if (!archive_.has("objects.json")) return {};
-    return objects_of_list(json("objects.json"), program["objects"], [&](const Value& k) { return tensor_at(k); });
+    return objects_of_list(json("objects.json"), program["objects"],
+                           [&](const Value& k) { return tensor_at(k); });
   }
   static int64_t error_type(const std::string& name) {
     auto it = std::find(std::begin(kErrorTypes), std::end(kErrorTypes), name);

@@ -65,9 +65,11 @@ std::vector<Tensor> written_tensors(const Call& c) {
 void check_gradients_pass(const Operator& o) {
   auto* foreign = o.as<Foreign>();
   bool keeps = foreign && dynamic_cast<KeepsOperands*>(foreign->functions.get());
-  supported_check(!keeps, o.name()) << "is a method of a C++ class, through which a program has no gradients"
-                                    << hint("detach() the tensors that it is given, or compute without "
-                                            "gradients (no_grad)");
+  supported_check(!keeps, o.schema.full_name())
+      << "is a method of a C++ class, through which a program has no gradients"
+      << hint(
+             "detach() the tensors that it is given, or compute without "
+             "gradients (no_grad)");
 }
 
 const Operator& functional_form(const Operator& o) {

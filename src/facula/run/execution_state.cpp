@@ -39,15 +39,15 @@ void copy(const Tensor& from, const Tensor& to) {
 
 // Checks that the results of a user's function are what its shape rule promised, and copies them to the promised strides.
 void conform(const op::Operator& o, Results& results, const Plan& plan, std::span<const int> values) {
-  runtime_check(results.size() == values.size(), o.name())
+  runtime_check(results.size() == values.size(), o.schema.full_name())
       << "gave " << results.size() << " tensors, but its fake implementation " << values.size();
   for (size_t k = 0; k < values.size(); ++k) {
     auto& expected = plan.form(values[k]).meta;
     auto& t = results[k];
     bool same = t.dtype() == expected.dtype && Dims(t.sizes()) == expected.sizes;
-    runtime_check(same, o.name()) << "gave " << t.dtype() << to_string(t.sizes()) << " as result " << k
-                                  << ", but its fake implementation " << expected.dtype
-                                  << to_string(SymSpan(expected.sizes));
+    runtime_check(same, o.schema.full_name())
+        << "gave " << t.dtype() << to_string(t.sizes()) << " as result " << k
+        << ", but its fake implementation " << expected.dtype << to_string(SymSpan(expected.sizes));
     if (Dims(t.strides()) == expected.strides) continue;
     Tensor lying = Tensor::empty_strided(expected.sizes, expected.strides, expected.dtype, expected.device);
     copy(t, lying);

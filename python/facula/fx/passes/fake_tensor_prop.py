@@ -13,13 +13,15 @@ __all__ = ["FakeTensorProp"]
 
 
 class FakeTensorProp(Interpreter):
-    """Runs a module on tensors without elements (``meta``) like its inputs, parameters and buffers, and records
-    ``val``, ``tensor_meta`` and ``type`` of the results in ``node.meta``. Nothing is computed.
+    """Runs a module on tensors without elements (``meta``) like its inputs, parameters and buffers, and
+    records ``val``, ``tensor_meta`` and ``type`` of the results in ``node.meta``. Nothing is computed.
     """
 
     def __init__(self, module: Any, mode: Any = None) -> None:
         if mode is not None:
-            raise NotImplementedError("FakeTensorProp: mode is not there; tensors of the device 'meta' are used")
+            raise NotImplementedError(
+                "FakeTensorProp: mode is not there; tensors of the device 'meta' are used"
+            )
         super().__init__(module)
 
     def fetch_attr(self, target: str) -> Any:

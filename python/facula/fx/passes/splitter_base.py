@@ -55,7 +55,7 @@ class Subgraph(NamedTuple):
 
 
 class SplitResult(NamedTuple):
-    """A module of parts, the inputs of each part for the sample, and the prefix of the names of other parts."""
+    """A module of parts, the inputs of each part for the sample, and the prefix of names of other parts."""
 
     split_module: GraphModule
     submodule_inputs: dict[str, Any]
@@ -198,8 +198,8 @@ class _SplitterBase:
         return self.remove_small_acc_subgraphs(parts)
 
     def _levels(self, former: dict[Node, int]) -> dict[Node, int]:
-        """Returns the number of the part of each node; nodes of a fusion group are at least where others of it
-        were before.
+        """Returns the number of the part of each node; nodes of a fusion group are at least where others
+        of it were before.
         """
         level: dict[Node, int] = {}
         for n in self.module.graph.nodes:

@@ -103,8 +103,8 @@ class CapabilityBasedPartitioner:
         return bool(nodes) and (self.allows_single_node_partition or not single)
 
     def remove_bookend_non_compute_ops(self, partitions: list[Partition]) -> None:
-        """Removes from each part the nodes of ``non_compute_ops`` at its beginning and end, before and after which
-        it computes nothing.
+        """Removes from each part the nodes of ``non_compute_ops`` at its beginning and end, before and
+        after which it computes nothing.
         """
         for partition in partitions:
             for inputs in (True, False):

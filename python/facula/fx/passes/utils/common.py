@@ -25,8 +25,8 @@ class HolderModule(Module):
 def lift_subgraph_as_module(
     gm: GraphModule, subgraph: Graph, comp_name: str = "", class_name: str = "GraphModule"
 ) -> tuple[GraphModule, dict[str, str]]:
-    """Returns a module of ``subgraph`` with the members of ``gm`` that it uses, and the name in ``gm`` of each by
-    its name ``comp_name.target``.
+    """Returns a module of ``subgraph`` with the members of ``gm`` that it uses, and the names in ``gm``
+    of these by their names ``comp_name.target``.
     """
     members: dict[str, Any] = {}
     names: dict[str, str] = {}

@@ -28,8 +28,8 @@ def get_CSE_banned_ops() -> set[Any]:
 
 
 class CSEPass(PassBase):
-    """Replaces calls of operators that equal an earlier one by its result; not those of ``is_impure`` or whose
-    operators draw random numbers or write.
+    """Replaces calls of operators that equal an earlier one by its result; not those of ``is_impure`` or
+    whose operators draw random numbers or write.
     """
 
     def __init__(self, banned_ops: Any = None, is_impure: Callable[[Node], bool] | None = None) -> None:
