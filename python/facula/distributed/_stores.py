@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import json
 import os
+import select
 import socket
 import threading
 import time
@@ -341,8 +342,9 @@ def _answer_all(connection: socket.socket, stream: Any, values: HashStore) -> No
 def _mark_when_lost(connection: socket.socket, values: HashStore, key: str) -> None:
     """Sets the key if the client is lost. Nothing but heartbeats follows on this connection."""
     pulse = _C.Pulse(connection.fileno(), -1)
-    while not pulse.wait(3600.0):
-        pass
+    ended = select.poll()
+    ended.register(pulse, select.POLLIN)
+    ended.poll()
     if how := pulse.how():
         values._apply("_set", key, how.encode())
 

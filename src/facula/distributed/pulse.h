@@ -2,7 +2,7 @@
 // silent when a process is stopped or its host cannot be reached. The monitor's thread sends and reads the heartbeats.
 // It needs no lock of an interpreter, so that a process which computes for long is not taken for dead.
 #pragma once
-#include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <string>
 
@@ -17,8 +17,9 @@ class Pulse : public RefCounted {
   Pulse(int socket, int other);
   ~Pulse() override;
 
-  // Returns whether the connection has ended, in order or not, within the time.
-  bool wait(double seconds);
+  // Becomes readable when the connection ends, in order or not. Threads of Python poll it: they may be ended in the
+  // middle of a wait, which functions of C++ do not survive.
+  int ended() const { return ended_; }
   std::string how() const;  // the reason why the other process was lost, or empty
   void leave();             // tells the other process that this one leaves in order; idempotent
 
@@ -30,9 +31,9 @@ class Pulse : public RefCounted {
 
  private:
   void end(const std::string& how);
-  const int socket_, other_;
+  bool close_once(const std::string& how);
+  const int socket_, other_, ended_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   bool open_ = true;
   std::string how_;
   int64_t heard_ns_;
