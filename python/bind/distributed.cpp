@@ -10,7 +10,7 @@
 //     abort(reason), failure() -> why it has ended, leave(), is_local(rank), records() -> JSON, sequence()
 //   GroupWork
 //     is_done(), wait(seconds) -> bool, error() -> exception or None, then(f), source(), duration_ns()
-//   Pulse(socket, other)
+//   Pulse(socket, other, pid)
 //     fileno() -> a descriptor that is readable when it has ended, how() -> str, leave()
 #include "distributed.h"
 
@@ -446,9 +446,9 @@ PyType_Spec work_spec = {"facula._C.GroupWork", sizeof(WorkObject), 0,
 
 PyObject* pulse_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return guarded([&]() -> PyObject* {
-    int socket, other;
-    if (!PyArg_ParseTuple(args, "ii:Pulse", &socket, &other)) return nullptr;
-    auto created = make_ref<Pulse>(socket, other);
+    int socket, other, pid;
+    if (!PyArg_ParseTuple(args, "iii:Pulse", &socket, &other, &pid)) return nullptr;
+    auto created = make_ref<Pulse>(socket, other, pid);
     PyObject* o = type->tp_alloc(type, 0);
     if (!o) throw PythonError();
     reinterpret_cast<PulseObject*>(o)->value = created.detach();

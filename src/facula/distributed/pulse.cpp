@@ -17,10 +17,11 @@ constexpr char kBeat = 'h', kLeave = 'l';
 int duplicated(int socket) { return socket < 0 ? -1 : fcntl(socket, F_DUPFD_CLOEXEC, 0); }
 }  // namespace
 
-Pulse::Pulse(int socket, int other)
+Pulse::Pulse(int socket, int other, int pid)
     : socket_(duplicated(socket)),
       other_(duplicated(other)),
       ended_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      pid_(pid),
       heard_ns_(now_ns()) {
   runtime_check(socket_ >= 0 && ended_ >= 0, "Pulse") << "the socket is closed, or no descriptor is left";
   Monitor::watch(this);
@@ -78,11 +79,18 @@ void Pulse::read() {
   }
 }
 
+void Pulse::forgive(int64_t ns) { heard_ns_ += ns; }
+
 void Pulse::beat() {
   if (!is_open()) return;
   read();  // what arrived while this process itself was stopped counts
   if (!is_open()) return;
-  if (now_ns() - heard_ns_ > silence_limit()) return end(unreachable());
+  if (now_ns() - heard_ns_ > silence_limit()) {
+    char state = pid_ > 0 ? process_state(pid_) : 0;
+    if (!state) return end(unreachable());
+    if (state == 'T') return end("is stopped by a signal");
+    if (state == 'Z' || state == '?') return end("died");
+  }
   if (send(socket_, &kBeat, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EWOULDBLOCK &&
       errno != EINTR)
     end("died (its connection was closed)");

@@ -13,8 +13,9 @@ namespace facula::distributed {
 class Pulse : public RefCounted {
  public:
   // Duplicates both sockets. `other` (-1: none) is shut down when the connection is lost, so that a thread that waits
-  // for an answer there returns.
-  Pulse(int socket, int other);
+  // for an answer there returns. `pid` is the other process if it is on this host, and 0 otherwise: on one host,
+  // silence of a process that runs means that the machine is busy.
+  Pulse(int socket, int other, int pid);
   ~Pulse() override;
 
   // Becomes readable when the connection ends, in order or not. Threads of Python poll it: they may be ended in the
@@ -28,11 +29,12 @@ class Pulse : public RefCounted {
   bool is_open() const;
   void read();
   void beat();
+  void forgive(int64_t ns);  // the monitor did not listen for that long
 
  private:
   void end(const std::string& how);
   bool close_once(const std::string& how);
-  const int socket_, other_, ended_;
+  const int socket_, other_, ended_, pid_;
   mutable std::mutex mutex_;
   bool open_ = true;
   std::string how_;
