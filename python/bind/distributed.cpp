@@ -10,8 +10,8 @@
 //     abort(reason), failure() -> why it has ended, leave(), is_local(rank), records() -> JSON, sequence()
 //   GroupWork
 //     is_done(), wait(seconds) -> bool, error() -> exception or None, then(f), source(), duration_ns()
-//   Pulse(socket, other)
-//     wait(seconds) -> whether it has ended, how() -> str, leave()
+//   Pulse(socket, other, pid)
+//     fileno() -> a descriptor that is readable when it has ended, how() -> str, leave()
 #include "distributed.h"
 
 #include "facula/base/interrupt.h"
@@ -446,9 +446,9 @@ PyType_Spec work_spec = {"facula._C.GroupWork", sizeof(WorkObject), 0,
 
 PyObject* pulse_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return guarded([&]() -> PyObject* {
-    int socket, other;
-    if (!PyArg_ParseTuple(args, "ii:Pulse", &socket, &other)) return nullptr;
-    auto created = make_ref<Pulse>(socket, other);
+    int socket, other, pid;
+    if (!PyArg_ParseTuple(args, "iii:Pulse", &socket, &other, &pid)) return nullptr;
+    auto created = make_ref<Pulse>(socket, other, pid);
     PyObject* o = type->tp_alloc(type, 0);
     if (!o) throw PythonError();
     reinterpret_cast<PulseObject*>(o)->value = created.detach();
@@ -463,18 +463,7 @@ void pulse_dealloc(PyObject* o) {
   Py_DECREF(type);
 }
 
-PyObject* pulse_wait(PyObject* o, PyObject* seconds) {
-  return guarded([&] {
-    double limit = PyFloat_AsDouble(seconds);
-    if (PyErr_Occurred()) throw PythonError();
-    bool ended;
-    {
-      WithoutGil free;
-      ended = pulse(o).wait(limit);
-    }
-    return PyBool_FromLong(ended);
-  });
-}
+PyObject* pulse_fileno(PyObject* o, PyObject*) { return PyLong_FromLong(pulse(o).ended()); }
 
 PyObject* pulse_how(PyObject* o, PyObject*) {
   return guarded([&] { return unicode(pulse(o).how()); });
@@ -487,8 +476,8 @@ PyObject* pulse_leave(PyObject* o, PyObject*) {
   });
 }
 
-PyMethodDef pulse_methods[] = {{"wait", pulse_wait, METH_O,
-                                "wait(seconds) -> whether the connection has ended, in order or not."},
+PyMethodDef pulse_methods[] = {{"fileno", pulse_fileno, METH_NOARGS,
+                                "A descriptor that is readable when the connection has ended."},
                                {"how", pulse_how, METH_NOARGS,
                                 "How the other process went; empty if it is there, or left in order."},
                                {"leave", pulse_leave, METH_NOARGS, "Leaves in order."},

@@ -84,7 +84,7 @@ def launched(folder, *arguments, restarts=2, last=3):
     program.write_text(PROGRAM)
     command = [sys.executable, "-m", "facula.distributed.run", "--standalone", "--replicas"]
     command += ["--nproc-per-node=3", f"--max-restarts={restarts}", str(program), str(folder), str(last)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(f.read_text()) for f in folder.glob("done.*")], done.stderr
 

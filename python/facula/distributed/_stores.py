@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import json
 import os
+import select
 import socket
 import threading
 import time
@@ -324,25 +325,43 @@ def _answer_all(connection: socket.socket, stream: Any, values: HashStore) -> No
     while line := stream.readline(MOST_BYTES):
         if not line.endswith(b"\n"):
             return  # too long, or the end of the connection
-        held = None
+        held, pid = None, 0
         try:
             action, *args = json.loads(line)
             if action == "_hold":
-                (held,) = args
-            answer = ["", _encoded(_performed(values, action, *args))]
+                held, pid = str(args[0]), _pid_here(*args[1:])
+                answer = ["", [_identity(), os.getpid()]]
+            else:
+                answer = ["", _encoded(_performed(values, action, *args))]
         except Exception as error:
             answer = [str(error) or type(error).__name__, None]
         stream.write(json.dumps(answer).encode() + b"\n")
         stream.flush()
         if held is not None and not answer[0]:
-            return _mark_when_lost(connection, values, held)
+            return _mark_when_lost(connection, values, held, pid)
 
 
-def _mark_when_lost(connection: socket.socket, values: HashStore, key: str) -> None:
+def _identity() -> str:
+    """Returns a text that differs between processes that do not see each other's numbers and network."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "pid")]
+            return "/".join([file.read().strip(), socket.gethostname(), *spaces])
+    except OSError:
+        return ""
+
+
+def _pid_here(identity: Any, pid: Any) -> int:
+    """Returns the number of another process if it is on this host, and 0 otherwise."""
+    return int(pid) if identity and identity == _identity() else 0
+
+
+def _mark_when_lost(connection: socket.socket, values: HashStore, key: str, pid: int) -> None:
     """Sets the key if the client is lost. Nothing but heartbeats follows on this connection."""
-    pulse = _C.Pulse(connection.fileno(), -1)
-    while not pulse.wait(3600.0):
-        pass
+    pulse = _C.Pulse(connection.fileno(), -1, pid)
+    ended = select.poll()
+    ended.register(pulse, select.POLLIN)
+    ended.poll()
     if how := pulse.how():
         values._apply("_set", key, how.encode())
 
@@ -451,8 +470,8 @@ class TCPStore(Store):
     def _hold(self, key: str) -> None:
         """Opens a connection for heartbeats. When the server is lost, requests to it raise."""
         with self._connected() as connection, connection.makefile("rb") as file:
-            self._answer_of(connection, file, "_hold", key)
-            self._pulses[key] = _C.Pulse(connection.fileno(), self._socket.fileno())
+            server = self._answer_of(connection, file, "_hold", key, _identity(), os.getpid())
+            self._pulses[key] = _C.Pulse(connection.fileno(), self._socket.fileno(), _pid_here(*server))
 
     def _loss(self) -> str:
         """Returns how the server went, if heartbeats tell."""

@@ -80,6 +80,7 @@ class Group : public RefCounted {
 
   // For the monitor.
   void tick();
+  void forgive(int64_t ns);  // the monitor did not listen for that long
   void mark_dead(int rank, const std::string& how);
   struct Process {
     int rank, pidfd;

@@ -85,8 +85,12 @@ void loop(State* s) {
     if (sources.polled[0].revents && read(s->wake, &count, sizeof count) < 0) count = 0;
     std::lock_guard lock(s->mutex);
     sources.take(s);
-    if (now_ns() < next) continue;
-    next = now_ns() + int64_t(kTick) * 1'000'000;
+    int64_t late = now_ns() - next, tick = int64_t(kTick) * 1'000'000;
+    if (late < 0) continue;
+    next = now_ns() + tick;
+    // While this process is stopped, or the machine too busy for it, it does not hear the others.
+    for (Group* g : late > tick ? s->groups : std::vector<Group*>()) g->forgive(late);
+    for (Pulse* p : late > tick ? s->pulses : std::vector<Pulse*>()) p->forgive(late);
     for (Group* g : s->groups) g->tick();
     for (Pulse* p : s->pulses) p->beat();
   }
@@ -121,17 +125,19 @@ void Monitor::remove(Pulse* pulse) {
   std::erase(s->pulses, pulse);
 }
 
-namespace {
-// The state of a process as in /proc: R, S, T (stopped), Z (zombie); '?' if unknown.
 char process_state(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
   size_t end = text.rfind(')');
   return end == std::string::npos || end + 2 >= text.size() ? '?' : text[end + 2];
 }
-}  // namespace
 
 // ---- what a group does at each tick
+
+void Group::forgive(int64_t ns) {
+  for (auto& p : peers_)
+    if (p && p->heard_ns) p->heard_ns += ns;
+}
 
 void Group::tick() {
   inbox_->heartbeat.fetch_add(1, std::memory_order_relaxed);

@@ -15,4 +15,7 @@ class Monitor {
   static void remove(Pulse* pulse);
 };
 
+// The state of a process as in /proc: R, S, T (stopped), Z (zombie); '?' if there is none.
+char process_state(int pid);
+
 }  // namespace facula::distributed

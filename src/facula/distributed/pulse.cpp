@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "facula/distributed/monitor.h"
 
@@ -17,15 +17,20 @@ constexpr char kBeat = 'h', kLeave = 'l';
 int duplicated(int socket) { return socket < 0 ? -1 : fcntl(socket, F_DUPFD_CLOEXEC, 0); }
 }  // namespace
 
-Pulse::Pulse(int socket, int other)
-    : socket_(duplicated(socket)), other_(duplicated(other)), heard_ns_(now_ns()) {
-  runtime_check(socket_ >= 0, "Pulse") << "the socket is closed";
+Pulse::Pulse(int socket, int other, int pid)
+    : socket_(duplicated(socket)),
+      other_(duplicated(other)),
+      ended_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      pid_(pid),
+      heard_ns_(now_ns()) {
+  runtime_check(socket_ >= 0 && ended_ >= 0, "Pulse") << "the socket is closed, or no descriptor is left";
   Monitor::watch(this);
 }
 
 Pulse::~Pulse() {
   Monitor::remove(this);
   close(socket_);
+  close(ended_);
   if (other_ >= 0) close(other_);
 }
 
@@ -39,27 +44,27 @@ std::string Pulse::how() const {
   return how_;
 }
 
-bool Pulse::wait(double seconds) {
-  std::unique_lock lock(mutex_);
-  auto limit = std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e6));
-  return changed_.wait_for(lock, limit, [&] { return !open_; });
+// False: it was closed before.
+bool Pulse::close_once(const std::string& how) {
+  std::lock_guard lock(mutex_);
+  if (!open_) return false;
+  open_ = false;
+  how_ = how;
+  uint64_t one = 1;
+  return write(ended_, &one, sizeof one) > 0;
 }
 
 void Pulse::end(const std::string& how) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!open_) return;
-    open_ = false;
-    how_ = how;
-  }
-  changed_.notify_all();
+  if (!close_once(how)) return;
   shutdown(socket_, SHUT_RDWR);
   if (!how.empty() && other_ >= 0) shutdown(other_, SHUT_RDWR);
 }
 
+// The pulse is closed first: the monitor could take the end of the other side, which follows, for a loss.
 void Pulse::leave() {
-  if (is_open() && send(socket_, &kLeave, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return end("");
-  end("");
+  if (!close_once("")) return;
+  if (send(socket_, &kLeave, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
+  shutdown(socket_, SHUT_RDWR);
 }
 
 void Pulse::read() {
@@ -74,11 +79,18 @@ void Pulse::read() {
   }
 }
 
+void Pulse::forgive(int64_t ns) { heard_ns_ += ns; }
+
 void Pulse::beat() {
   if (!is_open()) return;
   read();  // what arrived while this process itself was stopped counts
   if (!is_open()) return;
-  if (now_ns() - heard_ns_ > silence_limit()) return end(unreachable());
+  if (now_ns() - heard_ns_ > silence_limit()) {
+    char state = pid_ > 0 ? process_state(pid_) : 0;
+    if (!state) return end(unreachable());
+    if (state == 'T') return end("is stopped by a signal");
+    if (state == 'Z' || state == '?') return end("died");
+  }
   if (send(socket_, &kBeat, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EWOULDBLOCK &&
       errno != EINTR)
     end("died (its connection was closed)");

@@ -81,6 +81,7 @@ class Replicas:
         self._store = PrefixStore("replicas", store)
         self._store.set_timeout(timeout)
         self._me = self._store.add("processes", 1) - 1
+        self._place = int(os.environ.get("RANK", self._me))  # among processes that come to the same meeting
         self._store._apply("_hold", f"gone/{self._me}")
         self._meeting = 0
         self._members: list[int] = []
@@ -193,13 +194,16 @@ class Replicas:
         """Takes part in a meeting and returns its members, by their numbers, in the order of their ranks."""
         store, end = self._store, time.monotonic() + self._timeout.total_seconds()
         old = json.loads(store.get(f"members/{number - 1}")) if number > 1 else []
-        store.append(f"meeting/{number}", f"{self._me} ")
+        store.append(f"meeting/{number}", f"{self._me}:{self._place} ")
         while not store.check([f"members/{number}"]):
-            came = [int(k) for k in store.get(f"meeting/{number}").split()]
-            here = self._alive(came)
+            came = [entry.split(b":") for entry in store.get(f"meeting/{number}").split()]
+            places = {int(k): int(place) for k, place in came}
+            here = self._alive(list(places))
             complete = not [k for k in self._alive(old) if k not in here]
             if complete and len(here) >= (self._first_size if number == 1 else self._min_size):
-                order = [k for k in old if k in here] + sorted(k for k in here if k not in old)
+                order = [k for k in old if k in here] + sorted(
+                    (k for k in here if k not in old), key=lambda k: (places[k], k)
+                )
                 store.compare_set(f"members/{number}", "", json.dumps(order))
                 break
             if time.monotonic() > end:
