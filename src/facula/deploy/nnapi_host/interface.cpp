@@ -271,7 +271,7 @@ FACULA_EXPORTED int ANeuralNetworksCompilation_setPreference(ANeuralNetworksComp
   bool computed =
       preference >= ANEURALNETWORKS_PREFER_LOW_POWER && preference <= ANEURALNETWORKS_PREFER_SUSTAINED_SPEED;
   return c->finished ? ANEURALNETWORKS_BAD_STATE
-         : computed     ? ANEURALNETWORKS_NO_ERROR
+         : computed  ? ANEURALNETWORKS_NO_ERROR
                      : ANEURALNETWORKS_BAD_DATA;
 }
 FACULA_EXPORTED int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation* c) {
