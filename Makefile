@@ -200,9 +200,14 @@ fuzz: setup ## install clang, build and run the fuzz targets (SECONDS_EACH=60)
 	tests/fuzz/run.sh $(FUZZED) $(SECONDS_EACH)
 
 ##@ Boards and phones
-mobile: package ## compile programs to C for phones, and run them under an emulator
+mobile: package ## compile programs to C for phones: emulators, the JVM, Android's archive, whole models beside ONNX Runtime
 	@setup/mobile.sh
+	@setup/folder.sh onnx
 	$(TEST_RUN) $(RUN) tests/boards/run.py --group mobile $(ARGS)
+	$(TEST_RUN) $(RUN) tests/boards/phones.py
+	$(TEST_RUN) $(RUN) tests/boards/language.py
+	$(TEST_RUN) $(RUN) tests/boards/models.py
+	$(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider tests/python/test_java.py tests/python/test_nnapi.py
 
 tiny: package ## the same for microcontrollers, and training in 8 bits (2.4 GB of compilers and emulators)
 	@setup/tiny.sh
@@ -210,6 +215,7 @@ tiny: package ## the same for microcontrollers, and training in 8 bits (2.4 GB o
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/boards/tiny_training.py
 	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)
+	@$(MAKE) tiny-accuracy
 
 tiny-accuracy: package ## train 8-bit networks on three tasks, in float32, in int8 and with sparse updates
 	@setup/folder.sh tinydata

@@ -54,8 +54,8 @@ std::vector<std::pair<std::string, Tensor>> names_of(PyObject* list) {
 PyRef list_of(const std::vector<embed::CArray>& arrays) {
   PyRef list = checked(PyList_New(0));
   for (auto& a : arrays) {
-    PyRef row = checked(Py_BuildValue("(sssLN)", a.name.c_str(), a.type.c_str(), a.shape.c_str(), (long long)a.elements,
-                                      PyBool_FromLong(a.written)));
+    PyRef row = checked(Py_BuildValue("(sssLN)", a.name.c_str(), a.type.c_str(), a.shape.c_str(),
+                                      (long long)a.elements, PyBool_FromLong(a.written)));
     checked(PyList_Append(list.get(), row.get()));
   }
   return list;

@@ -1,4 +1,5 @@
-"""Programs in C for Java: a class whose static methods call the functions of :func:`facula.c.compile`, by JNI,
+"""Programs in C for Java: a class whose static methods call the functions of :func:`facula.c.compile`, by
+JNI,
 and an archive for Android (AAR).
 """
 
@@ -49,10 +50,12 @@ def write(report: Report, folder: str | os.PathLike[str], class_name: str = "org
     """Writes a Java class, and C that connects it with the functions, into the folder of ``c.compile``.
 
     ``PATH/TO/Class.java`` has one static method for each function. It takes arrays (``float[]``, ``long[]``,
-    ...) for arguments and results, and throws IllegalArgumentException if one of them is null or has the wrong
+    ...) for arguments and results, and throws IllegalArgumentException if one of them is null or has the
+    wrong
     length, IndexOutOfBoundsException and ArithmeticException where the function of C returns 1 and 2.
     ``byte[] weights()`` and ``void weights(byte[])`` read and set the tensors that programs write, such as
-    trained weights. Methods exclude each other, because functions share their memory. ``NAME_jni.c`` is compiled
+    trained weights. Methods exclude each other, because functions share their memory. ``NAME_jni.c`` is
+    compiled
     with the other files to the library ``libNAME.so``, which the class loads.
 
     Args:
@@ -65,12 +68,15 @@ def write(report: Report, folder: str | os.PathLike[str], class_name: str = "org
         NotImplementedError: for arguments that have no array type in Java (complex numbers, float16).
     """
     if not re.fullmatch(r"([A-Za-z_$][\w$]*\.)+[A-Za-z_$][\w$]*", class_name):
-        raise ValueError(f"c.java expects a class in a package, such as 'org.example.Model', not {class_name!r}")
+        raise ValueError(
+            f"c.java expects a class in a package, such as 'org.example.Model', not {class_name!r}"
+        )
     for entry, arrays in report.arguments.items():
         for a in (*arrays, *report.weights):
             if a.type not in _JAVA:
                 raise NotImplementedError(
-                    f"c.java: '{a.name}' of the function '{entry}' is {a.shape}, and Java has no array of {a.type}"
+                    f"c.java: '{a.name}' of the function '{entry}' is {a.shape}, and Java has no array of "
+                    f"{a.type}"
                 )
     root = Path(folder)
     source = root.joinpath(*class_name.split(".")).with_suffix(".java")
@@ -125,7 +131,8 @@ public final class {name} {{
 def _method(entry: str, arrays: Iterable[Array]) -> str:
     arrays = list(arrays)
     notes = "".join(
-        f"   * @param {a.name} {a.shape}: {a.elements} elements{', written' if a.written else ''}\n" for a in arrays
+        f"   * @param {a.name} {a.shape}: {a.elements} elements{', written' if a.written else ''}\n"
+        for a in arrays
     )
     arguments = ", ".join(f"{_JAVA[a.type][0]}[] {a.name}" for a in arrays)
     return f"  /**\n{notes}   */\n  public static synchronized native void {entry}({arguments});\n"
@@ -144,8 +151,8 @@ def _mangled(name: str) -> str:
 
 _HELPERS = """
 static void raise(JNIEnv* env, const char* kind, const char* text) {
-  jclass found = (*env)->FindClass(env, kind);
-  if (found) (*env)->ThrowNew(env, found, text);
+  jclass type = (*env)->FindClass(env, kind);
+  if (type) (*env)->ThrowNew(env, type, text);
 }
 
 /* Whether an array exists and has this length; raises an exception if not. */
@@ -175,8 +182,8 @@ def _connection(report: Report, class_name: str) -> str:
 def _function(model: str, prefix: str, entry: str, arrays: tuple[Array, ...]) -> str:
     parameters = "".join(f", j{_JAVA[a.type][0]}Array {a.name}" for a in arrays)
     checks = "".join(
-        f'  if (!has_length(env, {a.name}, {a.elements}, "{entry}: {a.name} has {a.elements} elements, {a.shape}"))'
-        " return;\n"
+        f"  if (!has_length(env, {a.name}, {a.elements}, "
+        f'"{entry}: {a.name} has {a.elements} elements, {a.shape}")) return;\n'
         for a in arrays
     )
     get = "".join(
@@ -205,7 +212,8 @@ def _weights_function(report: Report, prefix: str) -> str:
         for w in _trained(report)
     )
     return (
-        f"JNIEXPORT void JNICALL {prefix}copyWeights(JNIEnv* env, jclass type, jbyteArray bytes, jboolean set) {{\n"
+        f"JNIEXPORT void JNICALL {prefix}copyWeights(JNIEnv* env, jclass type, jbyteArray bytes, jboolean "
+        f"set) {{\n"
         f"  jbyte *first, *at;\n  (void)type;\n"
         f'  if (!has_length(env, bytes, {size}, "weights: expected are {size} bytes")) return;\n'
         "  first = at = (*env)->GetByteArrayElements(env, bytes, 0);\n  if (!at) return;\n  (void)set;\n"
@@ -246,16 +254,31 @@ def compile_class(folder: Path, class_name: str, into: Path) -> None:
 
 
 def _for_android(folder: Path, name: str, abi: Abi, work: Path) -> Path:
-    """Compiles for an ABI without a C library of the build machine; Android's are found by their names."""
+    """Compiles for an ABI without a C library of the build machine; Android's are linked by their names."""
     work.mkdir(parents=True, exist_ok=True)
     (work / "empty.c").write_text("")
     stubs = []
     for library in ("libc.so", "libm.so"):
         stubs.append(str(work / library))
-        _run(abi.compiler, *abi.options, "-shared", "-nostdlib", f"-Wl,-soname,{library}", str(work / "empty.c"),
-             "-o", stubs[-1])  # fmt: skip
+        _run(
+            abi.compiler,
+            *abi.options,
+            "-shared",
+            "-nostdlib",
+            f"-Wl,-soname,{library}",
+            str(work / "empty.c"),
+            "-o",
+            stubs[-1],
+        )
     library = work / f"lib{name}.so"
-    bare = ("-nostdlib", "-Wl,--no-as-needed", *stubs, "-lgcc", "-Wl,-z,max-page-size=16384", "-Wl,--build-id=none")
+    bare = (
+        "-nostdlib",
+        "-Wl,--no-as-needed",
+        *stubs,
+        "-lgcc",
+        "-Wl,-z,max-page-size=16384",
+        "-Wl,--build-id=none",
+    )
     compile_library(folder, name, abi.compiler, (*abi.options, *bare, f"-Wl,-soname,lib{name}.so"), library)
     return library
 
@@ -269,7 +292,8 @@ def archive(
 ) -> None:
     """Builds an archive for Android: the class of :func:`write`, and its library for each ABI.
 
-    Needs ``javac`` and the compilers of the ABIs (``setup/mobile.sh``). The libraries have no dependencies but
+    Needs ``javac`` and the compilers of the ABIs (``setup/mobile.sh``). The libraries have no dependencies
+    but
     Android's ``libc.so`` and ``libm.so``. They are built by GCC without Android's NDK; no phone has run them.
 
     Args:

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__path__ = [str(Path(__file__).with_name("_backends"))]  # _nnapi; others are objects: import facula.backends.cudnn
+__path__ = [
+    str(Path(__file__).with_name("_backends"))
+]  # _nnapi; others are objects: import facula.backends.cudnn
 
 fp32_precision = "none"
 

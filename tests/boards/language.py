@@ -1,4 +1,5 @@
-"""A language model on the device: a character GPT, trained on prose here, is fine-tuned on typed text by its C program
+"""A language model on the device: a character GPT, trained on prose here, is fine-tuned on typed text by
+its C program
 on aarch64 (qemu-user). The loss on the held-out part of that text falls by at least 15 %.
 
 make mobile
@@ -151,7 +152,8 @@ def main() -> int:
         before, after = map(float, target.run(target.build(folder), timeout=1200).split())
     fall = 1 - after / before
     print(
-        f"char GPT on {target.name}, {options.steps} steps on {cut:,} typed letters: held-out loss {before:.3f} -> "
+        f"char GPT on {target.name}, {options.steps} steps on {cut:,} typed letters: held-out loss "
+        f"{before:.3f} -> "
         f"{after:.3f} nats a letter, {100 * fall:.1f} % less (must be >= {100 * MUST:.0f} %); "
         f"arena {report.arena:,} bytes, weights {report.writable + report.constant:,} bytes; "
         f"{time.perf_counter() - start:.0f} s with compilation; seed {seed}"

@@ -169,7 +169,9 @@ class Residual(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.short = None
         if stride != 1 or inputs != outputs:
-            self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.short = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
@@ -187,7 +189,15 @@ def resnet18(classes: int = 1000) -> nn.Module:
 
 def mobilenet_v2(classes: int = 1000) -> nn.Module:
     """MobileNetV2 with a width of 1."""
-    shapes = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    shapes = [
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ]
     blocks, inputs = [], 32
     for expansion, outputs, count, stride in shapes:
         for k in range(count):

@@ -1,8 +1,11 @@
-"""Records models that PyTorch's exporter to NNAPI writes, with inputs and the results of the modules: nnapi.npz.
+"""Records models that PyTorch's exporter to NNAPI writes, with inputs and the results of the modules:
+nnapi.npz.
 
-    .peer/bin/python tests/golden/record_nnapi.py                  # writes the file
-    .peer/bin/python tests/golden/record_nnapi.py --run            # runs them by PyTorch's own client of NNAPI, with the
-                                                                   # libneuralnetworks.so of LD_LIBRARY_PATH; prints differences
+.peer/bin/python tests/golden/record_nnapi.py                  # writes the file
+.peer/bin/python tests/golden/record_nnapi.py --run            # runs them by PyTorch's own client of
+NNAPI, with the
+                                                               # libneuralnetworks.so of LD_LIBRARY_PATH;
+                                                               # prints differences
 """
 
 import argparse
@@ -70,7 +73,11 @@ def cases():
     yield "depthwise", nn.Conv2d(3, 3, 3, groups=3, padding=1), [last(x)]
     yield "depthwise channels first", nn.Conv2d(3, 3, 3, groups=3, stride=2), [x]
     yield "transposed", nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1), [last(x)]
-    yield "block", nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU6(), nn.AdaptiveAvgPool2d(1)), [last(x)]
+    yield (
+        "block",
+        nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU6(), nn.AdaptiveAvgPool2d(1)),
+        [last(x)],
+    )
     yield "classifier", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 7)), [last(x)]
     yield "max pool", nn.MaxPool2d(3, 2, 1), [x]
     yield "average pool", nn.AvgPool2d(2), [last(x)]
@@ -134,7 +141,9 @@ def run():
     for name, module, inputs in cases():
         converted = prepare.convert_model_to_nnapi(traced(module, inputs), inputs)
         given = results_of(converted, inputs)
-        differences = [float((a - b).abs().max()) for a, b in zip(given, results_of(module, inputs), strict=True)]
+        differences = [
+            float((a - b).abs().max()) for a, b in zip(given, results_of(module, inputs), strict=True)
+        ]
         print(f"{max(differences):.3e} {name}", flush=True)
 
 

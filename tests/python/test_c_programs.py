@@ -258,3 +258,29 @@ def test_the_code_is_clean_under_sanitizers(tmp_path):
     assert run.returncode == 0, run.stderr
     values = [float.fromhex(v) for v in run.stdout.split()]
     np.testing.assert_allclose(values, program(x).detach().flatten().tolist(), rtol=1e-5, atol=1e-6)
+
+
+CONVOLUTIONS = {
+    "plain": (nn.Conv2d(3, 5, 3), (1, 3, 7, 9)),
+    "padded with steps, groups": (nn.Conv2d(4, 6, (3, 2), stride=2, groups=2, padding=1), (2, 4, 7, 7)),
+    "pointwise": (nn.Conv2d(3, 5, 1, bias=False), (2, 3, 4, 5)),
+    "more weights than a panel": (nn.Conv2d(70, 5, 2, dilation=2), (1, 70, 5, 6)),
+    "depthwise": (nn.Conv2d(4, 8, 3, groups=4, padding=(1, 2)), (2, 4, 6, 5)),
+    "depthwise with steps": (nn.Conv2d(3, 3, 5, groups=3, stride=2, dilation=2, padding=4), (1, 3, 9, 9)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_tiled_convolution_has_the_bits_of_the_loops(name, tmp_path):
+    layer, shape = CONVOLUTIONS[name]
+    x = F.randn(shape)
+    program = trace(layer, x)
+    expected = program(x)
+    c.compile(program, tmp_path / "tiled")
+    c.compile(program, tmp_path / "loops", tiled=False)
+    assert "facula_f32_" in (tmp_path / "tiled" / "model.c").read_text()
+    (tiled,), (loops,) = (
+        called(built(tmp_path / kind).model_run, (x,), [expected]) for kind in ("tiled", "loops")
+    )
+    np.testing.assert_array_equal(tiled, loops)
+    np.testing.assert_allclose(tiled, expected.detach().numpy(), rtol=1e-5, atol=1e-5)

@@ -11,11 +11,10 @@ import zipfile
 import facula.nn.functional as nf
 import numpy as np
 import pytest
-from facula import _java
 from facula.program import trace
 
 import facula as F
-from facula import c, nn
+from facula import _java, c, nn
 
 pytestmark = pytest.mark.skipif(not shutil.which("javac"), reason="needs a JDK")
 STEPS = 20
@@ -109,10 +108,14 @@ def test_the_jvm_trains_and_computes_with_the_bits_of_c(tmp_path):
     text = MAIN.replace("IDS", ", ".join(map(str, ids.tolist()))).replace("STEPS", str(STEPS))
     (tmp_path / "Main.java").write_text(text.replace("LABELS", ", ".join(map(str, labels.tolist()))))
     classes = str(tmp_path / "classes")
-    made = subprocess.run(["javac", "-cp", classes, "-d", classes, str(tmp_path / "Main.java")], capture_output=True, text=True)
+    made = subprocess.run(
+        ["javac", "-cp", classes, "-d", classes, str(tmp_path / "Main.java")], capture_output=True, text=True
+    )
     assert made.returncode == 0, made.stderr
     done = subprocess.run(
-        ["java", "-Xcheck:jni", f"-Djava.library.path={tmp_path}", "-cp", classes, "Main"], capture_output=True, text=True
+        ["java", "-Xcheck:jni", f"-Djava.library.path={tmp_path}", "-cp", classes, "Main"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0 and "FATAL" not in done.stderr, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if "WARNING" not in line]
@@ -168,7 +171,9 @@ def test_an_archive_for_android_has_a_library_for_each_processor(tmp_path):
             (tmp_path / f"{abi.name}.so").write_bytes(data)
     assert zipfile.ZipFile(tmp_path / "classes.jar").namelist() == ["org/example/Model.class"]
     for abi in available:
-        shown = subprocess.run(["readelf", "-Wd", "--dyn-syms", str(tmp_path / f"{abi.name}.so")], capture_output=True, text=True).stdout
+        shown = subprocess.run(
+            ["readelf", "-Wd", "--dyn-syms", str(tmp_path / f"{abi.name}.so")], capture_output=True, text=True
+        ).stdout
         assert set(re.findall(r"NEEDED.*\[(.*)\]", shown)) == {"libc.so", "libm.so"}
         needed = set(re.findall(r"UND (\w+)", shown))
         assert needed <= {"fmaf", "fma", "memcpy", "memset"}, needed

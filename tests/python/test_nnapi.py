@@ -1,4 +1,5 @@
-"""facula.nnapi: models of PyTorch's exporter and of ours, run by the host library through the C interface of Android."""
+"""facula.nnapi: models of PyTorch's exporter and of ours, run by the host library through the C interface
+of Android."""
 
 import ctypes
 import json
@@ -65,8 +66,10 @@ def test_pytorchs_client_of_nnapi_runs_on_the_host_library():
     script = ROOT / "tests" / "golden" / "record_nnapi.py"
     done = subprocess.run(
         [str(ROOT / ".peer/bin/python"), "-W", "ignore", str(script), "--run"],
-        capture_output=True, text=True, env={**os.environ, "LD_LIBRARY_PATH": str(_run.FOLDER)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(_run.FOLDER)},
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
     assert [name for _, name in lines] == list(CASES)
@@ -83,10 +86,15 @@ class Residual(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width), nn.ReLU6(),
-            nn.Conv2d(4 * width, 4 * width, 3, padding=1, groups=4 * width, bias=False), nn.BatchNorm2d(4 * width),
-            nn.ReLU6(), nn.Conv2d(4 * width, width, 1, bias=False), nn.BatchNorm2d(width),
-        )  # fmt: skip
+            nn.Conv2d(width, 4 * width, 1, bias=False),
+            nn.BatchNorm2d(4 * width),
+            nn.ReLU6(),
+            nn.Conv2d(4 * width, 4 * width, 3, padding=1, groups=4 * width, bias=False),
+            nn.BatchNorm2d(4 * width),
+            nn.ReLU6(),
+            nn.Conv2d(4 * width, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
 
     def forward(self, x):
         return x + self.body(x)
@@ -119,16 +127,29 @@ def image(*sizes):
 MODELS = {
     "cnn": lambda: (
         nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), Residual(8), nn.MaxPool2d(2),
-            nn.Conv2d(8, 6, 3, groups=2), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5),
+            nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            Residual(8),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 6, 3, groups=2),
+            nn.SiLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 5),
             nn.Softmax(1),
         ),
         (image(2, 3, 17, 18),),
-    ),  # fmt: skip
-    "mlp": lambda: (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), nn.LogSoftmax(-1)), (image(3, 6),)),
+    ),
+    "mlp": lambda: (
+        nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), nn.LogSoftmax(-1)),
+        (image(3, 6),),
+    ),
     "matrices": lambda: (nn.Linear(6, 8), (image(2, 3, 6),)),
-    "pools": lambda: (nn.Sequential(nn.AvgPool2d(3, 2, 1), nn.Conv2d(3, 3, 1), nn.MaxPool2d(2, padding=1)),
-                      (image(1, 3, 13, 12),)),
+    "pools": lambda: (
+        nn.Sequential(nn.AvgPool2d(3, 2, 1), nn.Conv2d(3, 3, 1), nn.MaxPool2d(2, padding=1)),
+        (image(1, 3, 13, 12),),
+    ),
     "excluded padding": lambda: (nn.AvgPool2d(3, 1, 1, count_include_pad=False), (image(1, 2, 5, 6),)),
     "windows": lambda: (nn.AdaptiveAvgPool2d((2, 3)), (image(1, 2, 8, 9),)),
     "dilated": lambda: (nn.Conv2d(2, 3, 3, dilation=2), (image(1, 2, 9, 9),)),
@@ -138,29 +159,56 @@ MODELS = {
     "bilinear": lambda: (nn.Upsample(size=(9, 14), mode="bilinear"), (image(1, 2, 5, 7),)),
     "corners": lambda: (nn.Upsample(size=(9, 4), mode="bilinear", align_corners=True), (image(1, 2, 5, 7),)),
     "activations": lambda: (
-        nn.Sequential(nn.ELU(0.7), nn.LeakyReLU(0.2), nn.Hardswish(), nn.Hardsigmoid(), nn.Hardtanh(-0.4, 0.6), nn.Sigmoid()),
+        nn.Sequential(
+            nn.ELU(0.7),
+            nn.LeakyReLU(0.2),
+            nn.Hardswish(),
+            nn.Hardsigmoid(),
+            nn.Hardtanh(-0.4, 0.6),
+            nn.Sigmoid(),
+        ),
         (image(3, 4) * 4,),
     ),
     "prelu": lambda: (nn.Sequential(nn.Conv2d(2, 3, 1), nn.PReLU(3, 0.3)), (image(2, 2, 4, 5),)),
     "arithmetic": lambda: (
-        Call(lambda a, b: (a * 2 - b / 3 + 1, F.maximum(a, b).exp().sqrt(), (a.abs() + 1).log() - (b.abs() + 1).rsqrt())),
+        Call(
+            lambda a, b: (
+                a * 2 - b / 3 + 1,
+                F.maximum(a, b).exp().sqrt(),
+                (a.abs() + 1).log() - (b.abs() + 1).rsqrt(),
+            )
+        ),
         (image(3, 4), image(4)),
     ),
     "reductions": lambda: (
-        Call(lambda a: (a.mean([2, 3]), a.sum(1), a.amax((0, 2), keepdim=True), -a.amin(-1))), (image(2, 3, 4, 5),),
+        Call(lambda a: (a.mean([2, 3]), a.sum(1), a.amax((0, 2), keepdim=True), -a.amin(-1))),
+        (image(2, 3, 4, 5),),
     ),
     "movements": lambda: (
-        Call(lambda a: (a.permute(2, 0, 1), a[:, 1:], a.unsqueeze(1).squeeze(1).transpose(0, 2),
-                        F.cat([a, a * 2], -1), nf.pad(a, (1, 2, 0, 1)))),
+        Call(
+            lambda a: (
+                a.permute(2, 0, 1),
+                a[:, 1:],
+                a.unsqueeze(1).squeeze(1).transpose(0, 2),
+                F.cat([a, a * 2], -1),
+                nf.pad(a, (1, 2, 0, 1)),
+            )
+        ),
         (image(2, 3, 4),),
     ),
     "images": lambda: (
-        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1),
-                      Call(lambda a: F.cat([a[:, :2], a.chunk(2, 1)[1] * a.mean(1, True), nf.pad(a, (0, 0, 0, 0))], 1).flatten(1))),
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1),
+            Call(
+                lambda a: F.cat(
+                    [a[:, :2], a.chunk(2, 1)[1] * a.mean(1, True), nf.pad(a, (0, 0, 0, 0))], 1
+                ).flatten(1)
+            ),
+        ),
         (image(2, 3, 4, 5),),
     ),
     "an input as a result": lambda: (Call(lambda a: (a, a)), (image(2, 3),)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -188,10 +236,17 @@ def test_channels_last_inputs_need_no_transposition():
 
 
 def test_sizes_are_known_when_the_model_is_loaded(tmp_path):
-    net = randomised(nn.Sequential(
-        nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(), nn.Linear(5, 2),
-    ))  # fmt: skip
+    net = randomised(
+        nn.Sequential(
+            nn.Conv2d(3, 4, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 5, 3),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(5, 2),
+        )
+    )
     x = image(2, 3, 24, 26)
     sizes = {"input": {0: F.export.Dim("n"), 2: F.export.Dim("h"), 3: F.export.Dim("w")}}
     model = nnapi.export(net, x, dynamic_shapes=sizes, library=HOST)
@@ -234,17 +289,28 @@ def quantised(net, x):
 
 def test_a_quantised_program_computes_with_integers():
     x = image(4, 3, 16, 16)
-    net = randomised(nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(),
-        nn.Conv2d(8, 12, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5),
-    ))  # fmt: skip
+    net = randomised(
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, padding=1, groups=8),
+            nn.ReLU(),
+            nn.Conv2d(8, 12, 1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(12, 5),
+        )
+    )
     program = quantised(net, x)
-    model = nnapi.export(F.export.export(program, (x,)), x, library=HOST)
+    model = nnapi.export(program, x, library=HOST)
     names = [code.name for code in operations(model.model)]
     assert names.count("QUANTIZE") == 1 and names.count("DEQUANTIZE") == 1, names
     assert {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"} <= set(names)
     expected, given = program(x), model(x)
-    step = float((expected - expected.round(decimals=9)).abs().max()) + (expected.max() - expected.min()) / 100
+    step = (
+        float((expected - expected.round(decimals=9)).abs().max()) + (expected.max() - expected.min()) / 100
+    )
     assert float((given - expected).abs().max()) <= float(step)
 
 
@@ -297,9 +363,27 @@ def client(tmp_path_factory):
     folder = tmp_path_factory.mktemp("client")
     (folder / "main.c").write_text(MAIN)
     sources = [str(s) for s in nnapi.SOURCES if s.suffix == ".c"]
-    strict = ("-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wconversion", "-pedantic-errors", "-Werror")
-    command = ["cc", *strict, "-fsanitize=undefined", "-I", str(_run.FOLDER), str(folder / "main.c"), *sources, "-ldl",
-               "-o", str(folder / "client")]  # fmt: skip
+    strict = (
+        "-std=c99",
+        "-D_POSIX_C_SOURCE=200809L",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-pedantic-errors",
+        "-Werror",
+    )
+    command = [
+        "cc",
+        *strict,
+        "-fsanitize=undefined",
+        "-I",
+        str(_run.FOLDER),
+        str(folder / "main.c"),
+        *sources,
+        "-ldl",
+        "-o",
+        str(folder / "client"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / "client"
@@ -325,9 +409,15 @@ def test_a_damaged_file_is_refused_at_every_word(client, tmp_path):
     words = 4 + len(model.model.words)
     for k in random.sample(range(words), 25):
         value = random.choice([-1, 0x7FFFFFFF, 1000])
-        (tmp_path / "model").write_bytes(data[: 4 * k] + value.to_bytes(4, "little", signed=True) + data[4 * k + 4 :])
+        (tmp_path / "model").write_bytes(
+            data[: 4 * k] + value.to_bytes(4, "little", signed=True) + data[4 * k + 4 :]
+        )
         done = subprocess.run([str(client), str(tmp_path / "model"), HOST], capture_output=True, text=True)
-        assert done.returncode in (0, 1), (k, value, done.stderr[-500:])  # an error, or another number: never a fault
+        assert done.returncode in (0, 1), (
+            k,
+            value,
+            done.stderr[-500:],
+        )  # an error, or another number: never a fault
     for size in (0, 3, 16, 100, len(data) - 70):
         (tmp_path / "model").write_bytes(data[:size])
         done = subprocess.run([str(client), str(tmp_path / "model"), HOST], capture_output=True, text=True)

@@ -1,4 +1,5 @@
-"""Numbers of NNAPI's operand types, operations and activations: those of ``nnapi/nnapi.h``, which tests compare."""
+"""Numbers of NNAPI's operand types, operations and activations: those of ``nnapi/nnapi.h``, which tests
+compare."""
 
 from __future__ import annotations
 

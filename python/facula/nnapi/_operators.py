@@ -1,6 +1,8 @@
-"""The form of each operator in NNAPI: a function of the serializer, the node and its arguments, by name of the operator.
+"""The form of each operator in NNAPI: a function of the serializer, the node and its arguments, by name of
+the operator.
 
-Images have their channels last, as NNAPI's drivers prefer; other operators bring them to PyTorch's order where they need it.
+Images have their channels last, as NNAPI's drivers prefer; other operators bring them to PyTorch's order
+where they need it.
 """
 
 from __future__ import annotations
@@ -40,13 +42,23 @@ def _each(x: Any, n: int = 2) -> list[int]:
 
 @form("quantize_per_tensor")
 def _quantize(
-    e: Serializer, node: Any, x: Any, scale: float, zero_point: int, low: int, high: int, dtype: Any = None, **_: Any
+    e: Serializer,
+    node: Any,
+    x: Any,
+    scale: float,
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: Any = None,
+    **_: Any,
 ) -> Any:
     if high - low != 255:
         raise e.unsupported(node, f"integers from {low} to {high}; expected are 256 of them")
     zero_point = int(zero_point) - int(low)
     if isinstance(x, Value) and x.type is Type.TENSOR_QUANT8_ASYMM:
         return x
+    if isinstance(x, Dequantized) and (x.value.scale, x.value.zero_point) == (float(scale), zero_point):
+        return x.value
     if isinstance(x, Tensor):
         integers = _C.functions.clamp(_C.functions.round(x / scale) + zero_point, 0, 255).to(_C.uint8)
         return QuantizedConstant(integers, _C.tensor(scale), _C.tensor(zero_point), None)
@@ -57,7 +69,15 @@ def _quantize(
 
 @form("dequantize_per_tensor")
 def _dequantize(
-    e: Serializer, node: Any, x: Any, scale: Any, zero_point: Any, low: int, high: int, dtype: Any = None, **_: Any
+    e: Serializer,
+    node: Any,
+    x: Any,
+    scale: Any,
+    zero_point: Any,
+    low: int,
+    high: int,
+    dtype: Any = None,
+    **_: Any,
 ) -> Any:
     if isinstance(x, Tensor):
         return QuantizedConstant(x, _C.tensor(float(scale)), _C.tensor(int(zero_point)), None)
@@ -66,14 +86,24 @@ def _dequantize(
 
 @form("dequantize_per_channel")
 def _dequantize_channels(
-    e: Serializer, node: Any, x: Any, scales: Tensor, zero_points: Tensor, axis: int, low: int, high: int,
-    dtype: Any = None, **_: Any,
-) -> Any:  # fmt: skip
+    e: Serializer,
+    node: Any,
+    x: Any,
+    scales: Tensor,
+    zero_points: Tensor,
+    axis: int,
+    low: int,
+    high: int,
+    dtype: Any = None,
+    **_: Any,
+) -> Any:
     zero_points = _C.functions.zeros_like(scales) if zero_points is None else zero_points
     return QuantizedConstant(x, scales, zero_points, int(axis))
 
 
-def _eight_bit_weight(e: Serializer, node: Any, w: QuantizedConstant, order: list[int], axis: int) -> tuple[int, Tensor]:
+def _eight_bit_weight(
+    e: Serializer, node: Any, w: QuantizedConstant, order: list[int], axis: int
+) -> tuple[int, Tensor]:
     """Adds a weight with its dimensions in another order; returns its operand and its scales. ``axis``: the
     dimension of output channels in that order."""
     if w.axis is None:
@@ -82,13 +112,17 @@ def _eight_bit_weight(e: Serializer, node: Any, w: QuantizedConstant, order: lis
         zero = int(w.zero_points) - low
         return e.constant(integers, Type.TENSOR_QUANT8_ASYMM, float(w.scales), zero), w.scales
     if w.integers.dtype is not _C.int8 or int(w.zero_points.abs().max()) or order[axis] != w.axis:
-        raise e.unsupported(node, "weights with a scale for each channel are symmetric int8, along the output channels")
+        raise e.unsupported(
+            node, "weights with a scale for each channel are symmetric int8, along the output channels"
+        )
     operand = e.constant(w.integers.permute(order), Type.TENSOR_QUANT8_SYMM_PER_CHANNEL)
     e.channel_scales(operand, axis, w.scales)
     return operand, w.scales
 
 
-def _parameters(e: Serializer, node: Any, x: Any, w: Any, b: Any, order: list[int], axis: int, eight: bool) -> list[int]:
+def _parameters(
+    e: Serializer, node: Any, x: Any, w: Any, b: Any, order: list[int], axis: int, eight: bool
+) -> list[int]:
     """Adds the weight and the bias of a product or convolution; returns their operands."""
     channels = (w.integers if isinstance(w, QuantizedConstant) else w).shape[order[axis]]
     if isinstance(b, (QuantizedConstant, Dequantized)):
@@ -101,7 +135,9 @@ def _parameters(e: Serializer, node: Any, x: Any, w: Any, b: Any, order: list[in
         return [e.constant(w.float().permute(order)), e.constant(bias)]
     operand, scales = _eight_bit_weight(e, node, w, order, axis)
     scale = scales.double() * x.value.scale
-    integers = _C.functions.clamp(_C.functions.round(bias.double() / scale), -(2.0**31), 2.0**31 - 1).to(_C.int32)
+    integers = _C.functions.clamp(_C.functions.round(bias.double() / scale), -(2.0**31), 2.0**31 - 1).to(
+        _C.int32
+    )
     return [operand, e.constant(integers, Type.TENSOR_INT32, float(scale) if scale.dim() == 0 else 0.0)]
 
 
@@ -115,9 +151,16 @@ def _need_constants(e: Serializer, node: Any, *tensors: Any) -> None:
 
 @form("conv2d")
 def _conv2d(
-    e: Serializer, node: Any, x: Any, w: Any, b: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    e: Serializer,
+    node: Any,
+    x: Any,
+    w: Any,
+    b: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
     groups: int = 1,
-) -> Any:  # fmt: skip
+) -> Any:
     _need_constants(e, node, w, b)
     if isinstance(padding, str):
         raise e.unsupported(node, f"padding={padding!r}; numbers are supported")
@@ -161,7 +204,12 @@ def _conv_transpose2d(
         if isinstance(n, int) and m != (n - 1) * stride[d - 2] + weight.shape[d] - 2 * (ph, pw)[d - 2]:
             raise e.unsupported(node, "output_padding")
     parameters = _parameters(e, node, x, weight, None, [1, 2, 3, 0], 0, False)
-    inputs = [v.operand, *parameters, *(e.integer(n) for n in (pw, pw, ph, ph, stride[1], stride[0])), e.flag(False)]
+    inputs = [
+        v.operand,
+        *parameters,
+        *(e.integer(n) for n in (pw, pw, ph, ph, stride[1], stride[0])),
+        e.flag(False),
+    ]
     return e.give(node, Code.TRANSPOSE_CONV_2D, inputs, _like(e, node, v), fuse_at=len(inputs) - 1)
 
 
@@ -177,7 +225,9 @@ def _linear(e: Serializer, node: Any, x: Any, w: Any, b: Any = None) -> Any:
     if eight:  # the result is a matrix, which a view follows
         return _linear(e, node, e.value(x), w, b)
     if any(not isinstance(n, int) for n in sizes):
-        raise e.unsupported(node, "other than 2 dimensions, and sizes that are known when the model is loaded")
+        raise e.unsupported(
+            node, "other than 2 dimensions, and sizes that are fixed when the model is loaded"
+        )
     rows = 1
     for n in sizes[:-1]:
         rows *= int(n)
@@ -196,7 +246,9 @@ def _addmm(e: Serializer, node: Any, b: Any, x: Any, w: Any, beta: Any = 1, alph
 # ---- pools and sizes of images
 
 
-def _pool(e: Serializer, node: Any, code: Code, x: Any, kernel: Any, stride: Any, padding: list[int], moved: bool) -> Any:
+def _pool(
+    e: Serializer, node: Any, code: Code, x: Any, kernel: Any, stride: Any, padding: list[int], moved: bool
+) -> Any:
     kernel = _each(kernel)
     stride = _each(stride) if stride not in (None, ()) and stride != [] else kernel
     eight = e.in_eight_bits(node, x, fused=False)
@@ -218,9 +270,15 @@ def _plus(n: Any, more: int) -> Any:
 
 @form("max_pool2d", "max_pool2d_taps")
 def _max_pool2d(
-    e: Serializer, node: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+    e: Serializer,
+    node: Any,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     if ceil_mode or _each(dilation) != [1, 1]:
         raise e.unsupported(node, "ceil_mode and dilation")
     if "taps" in node.target._opname:
@@ -233,9 +291,16 @@ def _max_pool2d(
 
 @form("avg_pool2d")
 def _avg_pool2d(
-    e: Serializer, node: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None,
-) -> Any:  # fmt: skip
+    e: Serializer,
+    node: Any,
+    x: Any,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Any:
     if ceil_mode or divisor_override is not None:
         raise e.unsupported(node, "ceil_mode and divisor_override")
     return _pool(e, node, Code.AVERAGE_POOL_2D, x, kernel, stride, _each(padding), bool(count_include_pad))
@@ -262,7 +327,7 @@ def _resample(
         last = user
     v, sizes = e.image(e.value(x)), e.sizes(last)
     if mode not in ("nearest", "linear") or any(not isinstance(n, int) for n in (*sizes[2:], *v.sizes[2:])):
-        raise e.unsupported(node, f"mode {mode!r}; nearest and bilinear are supported, for sizes that are known")
+        raise e.unsupported(node, f"mode {mode!r}; nearest and bilinear are supported, for fixed sizes")
     for n in (node, last):
         if n.args[3] and abs(float(n.args[0].meta["sizes"][n.args[1]]) * n.args[3] - n.args[2]) > 1e-6:
             raise e.unsupported(n, f"a factor of {n.args[3]} that is not the ratio of the sizes")
@@ -285,14 +350,26 @@ def _unary(code: Code) -> Callable:
     return compute
 
 
-FORMS.update({
-    name: _unary(code)
-    for name, code in {
-        "relu": Code.RELU, "relu_": Code.RELU, "relu6": Code.RELU6, "sigmoid": Code.LOGISTIC, "tanh": Code.TANH,
-        "floor": Code.FLOOR, "abs": Code.ABS, "exp": Code.EXP, "log": Code.LOG, "neg": Code.NEG,
-        "rsqrt": Code.RSQRT, "sqrt": Code.SQRT, "hardswish": Code.HARD_SWISH,
-    }.items()
-})  # fmt: skip
+FORMS.update(
+    {
+        name: _unary(code)
+        for name, code in {
+            "relu": Code.RELU,
+            "relu_": Code.RELU,
+            "relu6": Code.RELU6,
+            "sigmoid": Code.LOGISTIC,
+            "tanh": Code.TANH,
+            "floor": Code.FLOOR,
+            "abs": Code.ABS,
+            "exp": Code.EXP,
+            "log": Code.LOG,
+            "neg": Code.NEG,
+            "rsqrt": Code.RSQRT,
+            "sqrt": Code.SQRT,
+            "hardswish": Code.HARD_SWISH,
+        }.items()
+    }
+)
 
 
 @form("silu")
@@ -348,8 +425,13 @@ def _aligned(e: Serializer, a: Any, b: Any) -> tuple[Value, Value]:
         return v if all(n == 1 for n in v.sizes) else e.plain(v)
 
     pair = arranged(a), arranged(b)
-    if all(v.nhwc or len(v.sizes) < 4 and all(n == 1 for n in v.sizes) or isinstance(x, (Tensor, QuantizedConstant))
-           for v, x in zip(pair, (a, b))):  # fmt: skip
+    if all(
+        v.nhwc
+        or len(v.sizes) < 4
+        and all(n == 1 for n in v.sizes)
+        or isinstance(x, (Tensor, QuantizedConstant))
+        for v, x in zip(pair, (a, b))
+    ):
         return pair
     return e.plain(e.value(a)), e.plain(e.value(b))
 
@@ -372,11 +454,17 @@ def _binary(code: Code, fused: bool) -> Callable:
     return compute
 
 
-FORMS.update({
-    "add": _binary(Code.ADD, True), "add_": _binary(Code.ADD, True), "sub": _binary(Code.SUB, True),
-    "mul": _binary(Code.MUL, True), "div": _binary(Code.DIV, True), "maximum": _binary(Code.MAXIMUM, False),
-    "minimum": _binary(Code.MINIMUM, False),
-})  # fmt: skip
+FORMS.update(
+    {
+        "add": _binary(Code.ADD, True),
+        "add_": _binary(Code.ADD, True),
+        "sub": _binary(Code.SUB, True),
+        "mul": _binary(Code.MUL, True),
+        "div": _binary(Code.DIV, True),
+        "maximum": _binary(Code.MAXIMUM, False),
+        "minimum": _binary(Code.MINIMUM, False),
+    }
+)
 
 
 @form("rsub")
@@ -388,7 +476,9 @@ def _rsub(e: Serializer, node: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
 def _multiply_add(e: Serializer, node: Any, a: Any, b: Any, c: Any) -> Any:
     v, w = _aligned(e, a, b)
     sizes = _broadcast(v.sizes, w.sizes)
-    product = e.apply(Code.MUL, [v.operand, w.operand, e.integer(0)], replace(v, sizes=sizes, nhwc=v.nhwc or w.nhwc))
+    product = e.apply(
+        Code.MUL, [v.operand, w.operand, e.integer(0)], replace(v, sizes=sizes, nhwc=v.nhwc or w.nhwc)
+    )
     return FORMS["add"](e, node, product, c)
 
 
@@ -422,7 +512,9 @@ def _softmax(e: Serializer, node: Any, x: Any, dim: int, *rest: Any) -> Any:
 
 
 def _reduction(code: Code) -> Callable:
-    def compute(e: Serializer, node: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    def compute(
+        e: Serializer, node: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    ) -> Any:
         eight = code is Code.MEAN and e.in_eight_bits(node, x, fused=False)
         v = x.value if eight else e.value(x)
         dims = list(range(len(v.sizes))) if dim is None or dim == [] else _each(dim, 1)
@@ -436,10 +528,14 @@ def _reduction(code: Code) -> Callable:
 
 
 _mean = _reduction(Code.MEAN)
-FORMS.update({
-    "mean": _mean, "sum": _reduction(Code.REDUCE_SUM), "amax": _reduction(Code.REDUCE_MAX),
-    "amin": _reduction(Code.REDUCE_MIN),
-})  # fmt: skip
+FORMS.update(
+    {
+        "mean": _mean,
+        "sum": _reduction(Code.REDUCE_SUM),
+        "amax": _reduction(Code.REDUCE_MAX),
+        "amin": _reduction(Code.REDUCE_MIN),
+    }
+)
 
 
 # ---- movements
@@ -476,7 +572,9 @@ def _permute(e: Serializer, node: Any, x: Any, *dims: Any) -> Any:
     rank = len(node.args[0].meta["sizes"])
     order = list(range(rank))
     if node.target._opname == "permute":
-        order = [d % rank for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims)]
+        order = [
+            d % rank for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims)
+        ]
     elif node.target._opname == "movedim":
         moved = dict(zip((d % rank for d in _each(dims[1], 1)), (d % rank for d in _each(dims[0], 1))))
         rest = iter(d for d in range(rank) if d not in moved.values())
@@ -494,7 +592,9 @@ def _permute(e: Serializer, node: Any, x: Any, *dims: Any) -> Any:
 
 
 @form("slice", "narrow")
-def _slice(e: Serializer, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+def _slice(
+    e: Serializer, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
     size = node.args[0].meta["sizes"][dim]
     if not isinstance(size, int) or step != 1:
         raise e.unsupported(node, "steps, and sizes that depend on the inputs")
@@ -536,7 +636,11 @@ def _cat(e: Serializer, node: Any, tensors: Any, dim: int = 0) -> Any:
         values = [e.image(v) for v in values]
     axis = e.integer(e.dim(values[0], dim))
     return e.give(
-        node, Code.CONCATENATION, [*(v.operand for v in values), axis], _like(e, node, values[0]), eight_bits=eight
+        node,
+        Code.CONCATENATION,
+        [*(v.operand for v in values), axis],
+        _like(e, node, values[0]),
+        eight_bits=eight,
     )
 
 
@@ -559,8 +663,18 @@ def _pad(e: Serializer, node: Any, x: Any, pad: Any, *rest: Any) -> Any:
     return _moved(e, node, x, give)
 
 
-@form("detach", "alias", "clone", "contiguous", "_copied", "positive", "_row_major", "lift_fresh", "to_dtype",
-      "_unrounded")  # fmt: skip
+@form(
+    "detach",
+    "alias",
+    "clone",
+    "contiguous",
+    "_copied",
+    "positive",
+    "_row_major",
+    "lift_fresh",
+    "to_dtype",
+    "_unrounded",
+)
 def _same(e: Serializer, node: Any, x: Any, *rest: Any, **options: Any) -> Any:
     dtype = node.meta["val"].dtype if hasattr(node.meta.get("val"), "dtype") else None
     if dtype is not None and not isinstance(x, Tensor) and dtype is not _C.float32:

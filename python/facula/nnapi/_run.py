@@ -1,4 +1,5 @@
-"""Runs serialized models: the C functions of ``nnapi_runner.h``, which libfacula.so has, and files for apps."""
+"""Runs serialized models: the C functions of ``nnapi_runner.h``, which libfacula.so has, and files for
+apps."""
 
 from __future__ import annotations
 
@@ -29,14 +30,27 @@ def _functions() -> Any:
     lib = ctypes.CDLL(str(FOLDER.with_name("libfacula.so")))
     lib.facula_nnapi_load.restype = ctypes.c_void_p
     lib.facula_nnapi_load.argtypes = [
-        ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(_Buffer), ctypes.c_size_t,
-        ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t,
-    ]  # fmt: skip
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_int32),
+        ctypes.c_size_t,
+        ctypes.POINTER(_Buffer),
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     lib.facula_nnapi_open.restype = ctypes.c_void_p
     lib.facula_nnapi_open.argtypes = [
-        ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
-        ctypes.c_char_p, ctypes.c_size_t,
-    ]  # fmt: skip
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_int32),
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     for name in ("input", "output"):
         getattr(lib, f"facula_nnapi_{name}_bytes").restype = ctypes.c_size_t
         getattr(lib, f"facula_nnapi_{name}_bytes").argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -70,9 +84,13 @@ class Compilation:
     """
 
     def __init__(
-        self, words: Sequence[int], weights: Sequence[Tensor], preference: int = 2, relax: bool = False,
+        self,
+        words: Sequence[int],
+        weights: Sequence[Tensor],
+        preference: int = 2,
+        relax: bool = False,
         path: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._lib, self._model = _functions(), None
         self._weights = [w.detach().contiguous() for w in weights]
         buffers = (_Buffer * len(self._weights))(
@@ -81,9 +99,16 @@ class Compilation:
         error = ctypes.create_string_buffer(512)
         array = (ctypes.c_int32 * len(words))(*words)
         self._model = self._lib.facula_nnapi_load(
-            (path or library()).encode(), array, len(words), buffers, len(self._weights), preference, int(relax),
-            error, len(error),
-        )  # fmt: skip
+            (path or library()).encode(),
+            array,
+            len(words),
+            buffers,
+            len(self._weights),
+            preference,
+            int(relax),
+            error,
+            len(error),
+        )
         if not self._model:
             raise RuntimeError(error.value.decode())
 
@@ -127,7 +152,9 @@ def _postfix(expression: str) -> list[int]:
             return [*words(node.left), *words(node.right), _OPERATIONS[type(node.op)]]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2:
             return [*words(node.args[0]), *words(node.args[1]), _FUNCTIONS[node.func.id.lower()]]
-        raise NotImplementedError(f"nnapi: the size {expression} is computed by operations that models do not have")
+        raise NotImplementedError(
+            f"nnapi: the size {expression} is computed by operations that models do not have"
+        )
 
     return words(ast.parse(expression, mode="eval").body)
 

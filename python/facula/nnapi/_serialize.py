@@ -1,4 +1,5 @@
-"""Exported programs as models of NNAPI: operands, operations, and the list of words that ``nnapi_runner.h`` describes."""
+"""Exported programs as models of NNAPI: operands, operations, and the list of words that
+``nnapi_runner.h`` describes."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import _C
-from .._ops import OpOverload, SizeOperator
+from .._ops import FunctionOperator, OpOverload, SizeOperator
 from ..export.exported_program import ExportedProgram
 from ..export.graph_signature import InputKind, OutputKind
 from ..fx._bridge import without_gradient
+from ..fx.graph_module import GraphModule
 from ..fx.node import Node, map_arg
 from ._codes import BUFFER, CHANNEL_SCALES, IMMEDIATE, Code, Fuse, Type
 
@@ -40,7 +42,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Dequantized:
-    """The numbers that an 8-bit value stands for; nothing computes them unless a floating-point operation reads them."""
+    """The numbers that an 8-bit value stands for; nothing computes them unless a floating-point operation
+    reads them."""
 
     value: Value
 
@@ -56,7 +59,9 @@ class QuantizedConstant:
 
     def real(self) -> Tensor:
         shape = [-1 if d == self.axis else 1 for d in range(self.integers.dim())]
-        scales, zeros = (t.reshape(shape) if self.axis is not None else t for t in (self.scales, self.zero_points))
+        scales, zeros = (
+            t.reshape(shape) if self.axis is not None else t for t in (self.scales, self.zero_points)
+        )
         return ((self.integers.double() - zeros.double()) * scales.double()).float()
 
 
@@ -81,11 +86,66 @@ class Model:
     single: bool = True
 
 
+@dataclass
+class Source:
+    """A graph to convert.
+
+    Attributes:
+        graph: nodes whose ``meta`` has ``sizes`` and a tensor ``val``
+        constants: tensors that the graph reads, by node
+        results: the nodes of its results
+        single: whether it returns a tensor, and not a tuple
+    """
+
+    graph: Any
+    constants: dict[Node, Tensor]
+    results: list[Node]
+    single: bool
+
+
+def of_program(program: ExportedProgram) -> Source:
+    """Returns the source of an exported program."""
+    graph, signature = program.graph, program.graph_signature
+    for spec in signature.output_specs:
+        if spec.kind is not OutputKind.USER_OUTPUT:
+            raise UnsupportedOperatorError(
+                f"nnapi.export: the program writes {spec.target}, and a model of NNAPI has no state\n"
+                "  hint: call eval() before"
+            )
+    constants = {n: program.constants[n.target] for n in graph.nodes if n.op == "get_attr"}
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        if spec.kind is not InputKind.USER_INPUT:
+            constants[node] = program.tensor_of(spec.target)
+    return Source(graph, constants, list(graph.output_node().args[0]), len(signature.output_specs) == 1)
+
+
+def of_module(module: GraphModule, args: tuple[Tensor, ...]) -> Source:
+    """Returns the source of a module that was made from a graph, such as those of ``convert_pt2e``. Their
+    quantisations remain operators, which an exported program does not have."""
+    from ..fx.interpreter import Interpreter
+
+    class Sizes(Interpreter):
+        def run_node(self, n: Node) -> Any:
+            y = super().run_node(n)
+            if isinstance(y, Tensor):
+                n.meta["val"], n.meta["sizes"] = y, list(y.shape)
+                if n.op == "get_attr":
+                    constants[n] = y
+            return y
+
+    constants: dict[Node, Tensor] = {}
+    Sizes(module).run(*args)
+    results = module.graph.output_node().args[0]
+    single = isinstance(results, Node) or len(results) == 1
+    return Source(module.graph, constants, [results] if isinstance(results, Node) else list(results), single)
+
+
 class Serializer:
     """Converts the nodes of one graph."""
 
-    def __init__(self, program: ExportedProgram, channels_last: Sequence[bool] = ()) -> None:
-        self.program, self.channels_last = program, tuple(channels_last)
+    def __init__(self, source: Source, channels_last: Sequence[bool] = ()) -> None:
+        self.source, self.channels_last = source, tuple(channels_last)
         self.operands: list[tuple[Type, tuple[Size, ...], float, int]] = []
         self.data: list[tuple[int, int, bytes]] = []  # operand, source, bytes
         self.operations: list[tuple[Code, list[int], list[int]]] = []
@@ -122,11 +182,15 @@ class Serializer:
         sizes = (len(values),) if columns is None else (len(values) // columns, columns)
         return self._immediate(Type.TENSOR_INT32, struct.pack(f"{len(values)}i", *values), sizes)
 
-    def constant(self, t: Tensor, kind: Type = Type.TENSOR_FLOAT32, scale: float = 0.0, zero_point: int = 0) -> int:
+    def constant(
+        self, t: Tensor, kind: Type = Type.TENSOR_FLOAT32, scale: float = 0.0, zero_point: int = 0
+    ) -> int:
         """Adds a tensor as a weight, with the elements that the type asks for."""
         t = t.detach().contiguous()
         operand = self.operand(kind, tuple(t.shape), scale, zero_point)
-        self.data.append((operand, BUFFER, struct.pack("iii", len(self.weights), 0, t.numel() * t.element_size())))
+        self.data.append(
+            (operand, BUFFER, struct.pack("iii", len(self.weights), 0, t.numel() * t.element_size()))
+        )
         self.weights.append(t)
         return operand
 
@@ -153,7 +217,9 @@ class Serializer:
         return self._converted[key]
 
     def _dequantize(self, v: Value) -> Value:
-        return self.apply(Code.DEQUANTIZE, [v.operand], replace(v, type=Type.TENSOR_FLOAT32, scale=0.0, zero_point=0))
+        return self.apply(
+            Code.DEQUANTIZE, [v.operand], replace(v, type=Type.TENSOR_FLOAT32, scale=0.0, zero_point=0)
+        )
 
     def dims(self, v: Value) -> tuple[Size, ...]:
         """Returns the dimensions of a value's operand."""
@@ -166,7 +232,9 @@ class Serializer:
 
     def apply(self, code: Code, inputs: list[int], result: Value) -> Value:
         """Adds an operation; ``result`` says what it computes."""
-        out = replace(result, operand=self.operand(result.type, self.dims(result), result.scale, result.zero_point))
+        out = replace(
+            result, operand=self.operand(result.type, self.dims(result), result.scale, result.zero_point)
+        )
         self.operations.append((code, inputs, [out.operand]))
         return out
 
@@ -175,7 +243,10 @@ class Serializer:
         if v.nhwc:
             return v
         return self._once(
-            ("nhwc", v), lambda: self.apply(Code.TRANSPOSE, [v.operand, self.integers(NCHW_TO_NHWC)], replace(v, nhwc=True))
+            ("nhwc", v),
+            lambda: self.apply(
+                Code.TRANSPOSE, [v.operand, self.integers(NCHW_TO_NHWC)], replace(v, nhwc=True)
+            ),
         )
 
     def plain(self, v: Value) -> Value:
@@ -183,7 +254,10 @@ class Serializer:
         if not v.nhwc:
             return v
         return self._once(
-            ("nchw", v), lambda: self.apply(Code.TRANSPOSE, [v.operand, self.integers(NHWC_TO_NCHW)], replace(v, nhwc=False))
+            ("nchw", v),
+            lambda: self.apply(
+                Code.TRANSPOSE, [v.operand, self.integers(NHWC_TO_NCHW)], replace(v, nhwc=False)
+            ),
         )
 
     # ---- results
@@ -196,8 +270,8 @@ class Serializer:
         and the scale and zero point if they end with a quantisation."""
         nodes, fuse = [node], Fuse.NONE
         user = _only_user(node)
-        if fused and user is not None and (found := _activation(user)) is not None:
-            fuse = found
+        if fused and user is not None and (activation := _activation(user)) is not None:
+            fuse = activation
             nodes.append(user)
             user = _only_user(user)
         if user is not None and _name(user) == "quantize_per_tensor":
@@ -206,7 +280,8 @@ class Serializer:
         return fuse, nodes, None
 
     def normalisation(self, node: Node) -> tuple[Any, ...] | None:
-        """Returns the nodes of a batch norm that alone reads a convolution, and three constants of its channels:
+        """Returns the nodes of a batch norm that alone reads a convolution, and three constants of its
+        channels:
         the result is (x - second) * first + third. None if there is no such batch norm."""
 
         def constant(x: Any) -> Tensor | None:
@@ -216,7 +291,12 @@ class Serializer:
 
         less = _only_user(node)
         last = _only_user(less) if less is not None and _name(less) == "sub" else None
-        if last is None or _name(last) != "_fused_multiply_add" or less.args[0] is not node or last.args[1] is not less:
+        if (
+            last is None
+            or _name(last) != "_fused_multiply_add"
+            or less.args[0] is not node
+            or last.args[1] is not less
+        ):
             return None
         constants = constant(last.args[0]), constant(less.args[1]), constant(last.args[2])
         return None if any(c is None for c in constants) or less.kwargs else (less, last, *constants)
@@ -232,16 +312,21 @@ class Serializer:
         eight_bits: bool = False,
         through: Sequence[Node] = (),
     ) -> Any:
-        """Adds the operation of a node, with the activation that follows if ``fuse_at`` is the place of its code.
-        With ``eight_bits`` the operation's result is what the quantisation behind it computes. ``like`` has the
-        result's sizes and order of dimensions; ``through``: nodes behind the first that the operation computes
+        """Adds the operation of a node, with the activation that follows if ``fuse_at`` is the place of
+        its code.
+        With ``eight_bits`` the operation's result is what the quantisation behind it computes. ``like``
+        has the
+        result's sizes and order of dimensions; ``through``: nodes behind the first that the operation
+        computes
         too."""
         fuse, nodes, quantization = self.tail(through[-1] if through else node, fuse_at is not None)
         nodes = [node, *through[:-1], *nodes] if through else nodes
         if fuse_at is not None:
             inputs = [*inputs[:fuse_at], self.integer(fuse), *inputs[fuse_at:]]
         if eight_bits and quantization:
-            result = replace(like, type=Type.TENSOR_QUANT8_ASYMM, scale=quantization[0], zero_point=quantization[1])
+            result = replace(
+                like, type=Type.TENSOR_QUANT8_ASYMM, scale=quantization[0], zero_point=quantization[1]
+            )
         else:
             result = replace(like, type=Type.TENSOR_FLOAT32, scale=0.0, zero_point=0)
             nodes = nodes[:-1] if quantization else nodes
@@ -250,9 +335,10 @@ class Serializer:
         return out
 
     def in_eight_bits(self, node: Node, *tensors: Any, fused: bool = True) -> bool:
-        """Whether the operation computes with integers: its tensors are dequantised, and its result is quantised."""
-        given = all(isinstance(t, (Dequantized, QuantizedConstant)) for t in tensors)
-        return given and self.tail(node, fused)[2] is not None
+        """Whether the operation computes with integers: its tensors are dequantised, and its result is
+        quantised."""
+        quantized = all(isinstance(t, (Dequantized, QuantizedConstant)) for t in tensors)
+        return quantized and self.tail(node, fused)[2] is not None
 
     def unsupported(self, node: Node, what: str) -> UnsupportedOperatorError:
         where = node.meta.get("stack_trace")
@@ -266,25 +352,18 @@ class Serializer:
     def model(self) -> Model:
         from ._operators import FORMS
 
-        signature, graph = self.program.graph_signature, self.program.graph
-        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         inputs: list[Value] = []
-        for node, spec in zip(placeholders, signature.input_specs, strict=True):
-            if spec.kind is not InputKind.USER_INPUT:
-                self.values[node] = self.program.tensor_of(spec.target)
-            elif "sizes" in node.meta:
+        self.values.update(self.source.constants)
+        for node in self.source.graph.nodes:
+            if node.op == "placeholder" and node not in self.values and "sizes" in node.meta:
                 inputs.append(self._input(node, len(inputs)))
-        for node in graph.nodes:
-            if node.op == "get_attr":
-                self.values[node] = self.program.constants[node.target]
             elif node.op == "call_function":
                 self._fold(node)
-        for node in graph.nodes:
+        for node in self.source.graph.nodes:
             if node.op == "call_function" and node not in self.values:
                 self._call(node, FORMS)
-        outputs = self._outputs(graph, signature, inputs)
-        model = self._serialized(inputs, outputs)
-        model.single = len(signature.output_specs) == 1
+        model = self._serialized(inputs, self._outputs(inputs))
+        model.single = self.source.single
         return model
 
     def _input(self, node: Node, index: int) -> Value:
@@ -331,16 +410,11 @@ class Serializer:
             except TypeError as e:
                 raise self.unsupported(node, str(e)) from e
 
-    def _outputs(self, graph: Any, signature: Any, inputs: list[Value]) -> list[Value]:
+    def _outputs(self, inputs: list[Value]) -> list[Value]:
         outputs: list[Value] = []
-        for item, spec in zip(graph.output_node().args[0], signature.output_specs, strict=True):
-            if spec.kind is not OutputKind.USER_OUTPUT:
-                raise UnsupportedOperatorError(
-                    f"nnapi.export: the program writes {spec.target}, and a model of NNAPI has no state\n"
-                    "  hint: call eval() before"
-                )
+        for item in self.source.results:
             v = self.plain(self.value(self.values[item]))
-            if v in inputs or v in outputs:  # each result of a model is an operand of its own
+            if v in inputs or v in outputs:  # a model returns no operand twice, and no input
                 zeros = self.integers([0] * len(v.sizes))
                 v = self.apply(Code.SLICE, [v.operand, zeros, self.integers([-1] * len(v.sizes))], v)
             outputs.append(v)
@@ -350,7 +424,14 @@ class Serializer:
 
     def _serialized(self, inputs: list[Value], outputs: list[Value]) -> Model:
         names = self._size_names(inputs)
-        words: list[int] = [1, len(self.operands), len(self.data), len(self.operations), len(inputs), len(outputs)]
+        words: list[int] = [
+            1,
+            len(self.operands),
+            len(self.data),
+            len(self.operations),
+            len(inputs),
+            len(outputs),
+        ]
         for kind, sizes, scale, zero_point in self.operands:
             words += [kind, len(sizes), *struct.unpack("i", struct.pack("f", scale)), zero_point]
         for operand, source, data in self.data:
@@ -401,7 +482,7 @@ def _only_user(node: Node) -> Node | None:
 
 
 def _name(node: Node) -> str:
-    return node.target._opname if isinstance(node.target, OpOverload) else ""
+    return node.target._opname if isinstance(node.target, (OpOverload, FunctionOperator)) else ""
 
 
 def _quantization(node: Node) -> tuple[float, int]:

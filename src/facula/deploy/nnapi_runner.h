@@ -6,7 +6,7 @@
  *   for each operand:   type, rank, scale (float32), zero point
  *   for each value:     operand, source (0: bytes here, 2: a numbered buffer; of ours 16: scales of channels), length in bytes
  *   for each operation: code, count of inputs, count of outputs
- *   for each operand:   its dimensions; 0 if they are known when the model is loaded
+ *   for each operand:   its dimensions; 0 if the inputs determine them
  *   for each value:     its bytes, padded to words; of a numbered buffer: number, offset, length; of scales: the dimension of
  *                       the channels, and a float32 for each
  *   for each operation: numbers of its input and output operands
@@ -32,13 +32,13 @@ typedef struct {
  * "libneuralnetworks.so". `preference`: 0 low power, 1 fast single answer, 2 sustained speed. `relax`: whether float32 may be
  * computed in float16. Returns NULL on failure; `error`, of `error_bytes`, has the text. */
 facula_nnapi* facula_nnapi_load(const char* library, const int32_t* words, size_t count,
-                                const facula_nnapi_buffer* buffers, size_t buffer_count, int preference, int relax,
-                                char* error, size_t error_bytes);
+                                const facula_nnapi_buffer* buffers, size_t buffer_count, int preference,
+                                int relax, char* error, size_t error_bytes);
 
 /* Loads a file of facula.backends._nnapi: the model, its weights, and the rules for dimensions that depend on the inputs'.
  * `dimensions`: those of all inputs in the model's order, one after the other; NULL if the file has fixed dimensions. */
-facula_nnapi* facula_nnapi_open(const char* path, const char* library, const int32_t* dimensions, size_t count,
-                                int preference, int relax, char* error, size_t error_bytes);
+facula_nnapi* facula_nnapi_open(const char* path, const char* library, const int32_t* dimensions,
+                                size_t count, int preference, int relax, char* error, size_t error_bytes);
 
 /* Bytes of an input or output; 0 if it does not exist. */
 size_t facula_nnapi_input_bytes(const facula_nnapi* model, size_t k);

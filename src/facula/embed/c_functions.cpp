@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include "facula/embed/float_functions.h"
 #include "facula/embed/int8_functions.h"
 #include "facula/op/call.h"
 #include "facula/schedule/fuse.h"
@@ -29,6 +30,8 @@ struct Window {
            stride[0] == stride[1] && padding[0] == padding[1] && padding[0] < kernel[0] && dilation[0] == 1 &&
            dilation[1] == 1;
   }
+  // The C code of a struct facula_window.
+  std::string text() const;
   bool keeps_size() const { return channels == outputs && height == out_height && width == out_width; }
 };
 
@@ -72,6 +75,11 @@ std::string listed(std::initializer_list<int64_t> numbers) {
   std::string text;
   for (int64_t n : numbers) text += ", " + std::to_string(n);
   return text;
+}
+std::string Window::text() const {
+  std::string numbers = listed({height, width, out_height, out_width, kernel[0], kernel[1], stride[0],
+                                stride[1], padding[0], padding[1], dilation[0], dilation[1]});
+  return "    const struct facula_window window = {" + numbers.substr(2) + "};\n";
 }
 // Calls `function` for each image. `steps`: elements of an image of each pointer that moves on.
 std::string for_images(int64_t images, const std::string& body) {
@@ -136,12 +144,8 @@ std::string conv_statements(const Node& n, std::span<const std::string> p, const
                    w.padding[0], zero_x, zero_y}) +
            rows;
   else
-    body = "    const struct facula_window window = {" +
-           listed({w.height, w.width, w.out_height, w.out_width, w.kernel[0], w.kernel[1], w.stride[0],
-                   w.stride[1], w.padding[0], w.padding[1], w.dilation[0], w.dilation[1]})
-               .substr(2) +
-           "};\n    facula_int8_conv(" + operands(x, y) + listed({w.channels, w.outputs}) + ", &window" +
-           listed({zero_x, zero_y}) + rows;
+    body = w.text() + "    facula_int8_conv(" + operands(x, y) + listed({w.channels, w.outputs}) +
+           ", &window" + listed({zero_x, zero_y}) + rows;
   return for_images(w.images, body);
 }
 
@@ -183,7 +187,43 @@ std::string backward_statements(const Node& n, std::span<const std::string> p, c
 
 bool never(const Node&) { return false; }
 
+// ---- the convolution of float32
+
+// Each group of outputs reads one channel.
+bool reads_one_channel(const Window& w) { return w.groups == w.channels && w.groups > 1; }
+bool accepts_float(const Node& n) {
+  auto c = call_of(n);
+  bool contiguous = is_contiguous(c.tensor("input")) && is_contiguous(c.tensor("weight")) &&
+                    is_contiguous(n.results[0]->tensor);
+  return c.dtype("input") == DType::Float32 && c.rank("input") == 4 && contiguous;
+}
+constexpr int64_t kDepth = 256, kMostColumns = 16;  // FACULA_DEPTH and FACULA_COLUMNS of facula_f32_conv
+int64_t float_scratch(const Node& n) {
+  Window w = forward_window(n);
+  if (reads_one_channel(w)) return 4 * (w.height + 2 * w.padding[0]) * (w.width + 2 * w.padding[1]);
+  return 4 * kMostColumns * std::min(kDepth, w.channels / w.groups * w.kernel[0] * w.kernel[1]);
+}
+std::string float_statements(const Node& n, std::span<const std::string> p, const std::string& scratch) {
+  Window w = forward_window(n);
+  bool one = reads_one_channel(w);
+  int64_t parts = one ? 1 : w.groups, channels = w.channels / parts, outputs = w.outputs / parts,
+          weights = w.outputs / parts * (w.channels / w.groups) * w.kernel[0] * w.kernel[1];
+  std::string body = w.text(), bias = call_of(n).has("bias") ? p[2] : "0";
+  auto part = [&](std::string pointer, int64_t k, int64_t size) {
+    return k && pointer != "0" ? pointer + " + " + std::to_string(k * size) : pointer;
+  };
+  for (int64_t k = 0; k < parts; ++k)
+    body += std::string("    facula_f32_") + (one ? "depthwise(" : "conv(") +
+            part(moved(p[0], w.channels * w.height * w.width, w.images), k, channels * w.height * w.width) +
+            ", " + part(p[1], k, weights) + ", " + part(bias, k, outputs) + ", " +
+            part(moved(p[3], w.outputs * w.out_height * w.out_width, w.images), k,
+                 outputs * w.out_height * w.out_width) +
+            listed({channels, outputs}) + ", &window, " + typed("float*", scratch) + ");\n";
+  return for_images(w.images, body);
+}
+
 constexpr CFunction kFunctions[] = {
+    {"conv2d", accepts_float, float_scratch, never, never, -1, float_statements},
     {"int8_conv2d", accepts_conv, conv_scratch, conv_in_place, conv_grows, -1, conv_statements},
     {"conv2d_backward_input", accepts_backward, backward_scratch, backward_in_place, never, 1,
      backward_statements},
@@ -219,8 +259,10 @@ Value* converted_from(Value* v) {
 
 std::string c_function_texts(const std::string& code) {
   std::string texts;
-  for (size_t k = std::size(kInt8Functions); k-- > 0;) {
-    auto& f = kInt8Functions[k];
+  std::vector<CText> all_texts(std::begin(kInt8Functions), std::end(kInt8Functions));
+  all_texts.insert(all_texts.end(), std::begin(kFloatFunctions), std::end(kFloatFunctions));
+  for (size_t k = all_texts.size(); k-- > 0;) {
+    auto& f = all_texts[k];
     std::string all = code + texts;
     bool needed = k == 0 ? !texts.empty() : all.find(std::string(f.name) + "(") != std::string::npos;
     if (needed) texts = f.text + texts;

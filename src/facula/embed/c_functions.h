@@ -1,5 +1,5 @@
-// Library operators for which the C backend has functions, as text: convolutions of 8-bit integers and their gradients,
-// tiled for microcontrollers. Every other library operator becomes a loop nest of its reference (embed/references.h).
+// Library operators for which the C backend has functions, as text: convolutions of 8-bit integers with their gradients, and of
+// float32, tiled for a target's registers. Every other library operator becomes a loop nest of its reference (embed/references.h).
 #pragma once
 #include <span>
 #include <string>

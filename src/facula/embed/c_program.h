@@ -47,7 +47,7 @@ struct CProgram {
   std::vector<CFile> files;
   int64_t arena = 0;                   // bytes, shared by all entries
   int64_t constant = 0, writable = 0;  // bytes of captured tensors
-  std::vector<CEntry> functions;    // the entries
+  std::vector<CEntry> functions;       // the entries
   std::vector<CArray> weights;         // the captured tensors
   std::vector<MemoryBlock> blocks;
 };

@@ -28,6 +28,9 @@ inline constexpr CText kInt8Functions[] = {
 #define FACULA_UNROLL
 #define FACULA_TWICE
 #endif
+struct facula_window {
+  int32_t height, width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x, step_y, step_x;
+};
 )c"},
     {"facula_dot2", R"c(
 /* Pairs of 16-bit integers in a word. Processors with the DSP extension have an instruction for each function. */
@@ -219,9 +222,6 @@ FACULA_KERNEL void facula_int8_pointwise(const int8_t* x, const int8_t* w, const
 }
 )c"},
     {"facula_int8_conv", R"c(
-struct facula_window {
-  int32_t height, width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, pad_y, pad_x, step_y, step_x;
-};
 /* Positions of the bytes that a window reads, in the order of the weights: channel, y, x. */
 static void facula_offsets(int32_t channels, const struct facula_window* s, int32_t* to) {
   for (int32_t c = 0; c < channels; ++c)

@@ -336,7 +336,7 @@ class Planner : Arranger {
 
   // `compiles`: whether the plan gets kernels; otherwise it gets their nests.
   std::shared_ptr<Plan> run(bool compiles = true) {
-    place();
+    place(compiles);
     find_last_reads();
     find_destinations();
     list_steps();
@@ -369,13 +369,16 @@ class Planner : Arranger {
     return args;
   }
 
-  // Decides the strides of every value.
-  void place() {
+  // Decides the strides of every value: those of the trace if no library of this machine computes with them.
+  void place(bool compiles) {
     auto& g = g_.graph;
     for (auto& v : g.values())
       if (v->constant.defined()) at_[size_t(v->id)] = v->constant;
+    for (auto& v : g.values())
+      if (auto& t = v->tensor; !compiles && !at_[size_t(v->id)].defined())
+        at_[size_t(v->id)] = fake({Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())});
     outline_->general =
-        place_values(g, plan_->symbols, at_, [this](const Node& n) { return concrete_args(n); });
+        !compiles || place_values(g, plan_->symbols, at_, [this](const Node& n) { return concrete_args(n); });
     if (!outline_->general && for_others_) outline_->general = place_in_symbols();
     for (auto& t : out_) outline_->general &= !t.defined();
     for (auto& step : steps_)  // fused intermediates may be stored in a wider dtype

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kAlign = 64;
 
-// Blocks in use. A block of a derived class that has memory of its own is foreign to the pool.
+// Blocks in use. A block whose memory comes from a derived class is foreign to the pool.
 struct Owner {
   CachingAllocator* allocator;  // null: destroyed, and the block is foreign
   size_t capacity;
@@ -43,9 +43,9 @@ void* CachingAllocator::allocate(size_t bytes) {
   };
   {
     std::lock_guard lock(table().mutex);
-    if (auto found = waiting_.find(capacity); found != waiting_.end() && !found->second.empty()) {
-      void* block = found->second.back();
-      found->second.pop_back();
+    if (auto entry = waiting_.find(capacity); entry != waiting_.end() && !entry->second.empty()) {
+      void* block = entry->second.back();
+      entry->second.pop_back();
       return note(block);
     }
   }
@@ -62,12 +62,13 @@ void* CachingAllocator::allocate(size_t bytes) {
 
 void CachingAllocator::free(void* block) {
   std::lock_guard lock(table().mutex);
-  auto found = table().owners.find(block);
-  bool mine = found != table().owners.end() && found->second.allocator == this && !found->second.foreign;
-  value_check(mine, "CachingAllocator::free") << "the block was not allocated by this allocator, or is free already"
-                                              << hint("override allocate() and free() together");
-  waiting_[found->second.capacity].push_back(block);
-  table().owners.erase(found);
+  auto entry = table().owners.find(block);
+  bool mine = entry != table().owners.end() && entry->second.allocator == this && !entry->second.foreign;
+  value_check(mine, "CachingAllocator::free")
+      << "the block was not allocated by this allocator, or is free already"
+      << hint("override allocate() and free() together");
+  waiting_[entry->second.capacity].push_back(block);
+  table().owners.erase(entry);
   table().changed();
 }
 
@@ -117,13 +118,14 @@ void* take_from_allocator(CachingAllocator& allocator, size_t bytes, size_t& cap
                                    << " bytes";
   if (uintptr_t(block) % kAlign) {
     allocator.free(block);
-    runtime_check(false, "allocate") << "the CachingAllocator of this scope returned a block that is not aligned to "
-                                     << kAlign << " bytes";
+    runtime_check(false, "allocate")
+        << "the CachingAllocator of this scope returned a block that is not aligned to " << kAlign
+        << " bytes";
   }
   std::lock_guard lock(table().mutex);
-  auto [entry, foreign] = table().owners.try_emplace(block, Owner{&allocator, capacity_for(bytes), true});
+  auto [owner, foreign] = table().owners.try_emplace(block, Owner{&allocator, capacity_for(bytes), true});
   table().changed();
-  capacity = entry->second.capacity;
+  capacity = owner->second.capacity;
   return block;
 }
 
@@ -131,20 +133,18 @@ bool give_to_owner(void* block) noexcept {
   CachingAllocator* owner = nullptr;
   {
     std::lock_guard lock(table().mutex);
-    auto found = table().owners.find(block);
-    if (found == table().owners.end()) return false;
-    owner = found->second.allocator;
-    if (found->second.foreign) {
-      table().owners.erase(found);
+    auto entry = table().owners.find(block);
+    if (entry == table().owners.end()) return false;
+    owner = entry->second.allocator;
+    if (entry->second.foreign) {
+      table().owners.erase(entry);
       table().changed();
     }
   }
   if (!owner) return true;  // nobody is left who could free it
   try {
     owner->free(block);
-  } catch (const std::exception& e) {
-    warn(e.what());
-  }
+  } catch (const std::exception& e) { warn(e.what()); }
   return true;
 }
 

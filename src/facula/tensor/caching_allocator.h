@@ -46,7 +46,7 @@ class WithCachingAllocator {
   CachingAllocator* outer_;
 };
 
-// What storages need of it.
+// For storages.
 namespace detail {
 
 extern constinit std::atomic<size_t> owned_blocks;  // blocks of all allocators that are in use
@@ -54,7 +54,7 @@ inline bool blocks_have_owners() { return owned_blocks.load(std::memory_order_re
 void* take_from_allocator(CachingAllocator& allocator, size_t bytes, size_t& capacity);
 bool give_to_owner(void* block) noexcept;  // false if the block belongs to no allocator
 
-// What storages provide: blocks like those of the pool, from and to the system.
+// Provided by storages: blocks like those of the pool, from and to the system.
 void* block_from_system(size_t bytes, size_t& capacity);
 void block_to_system(void* block, size_t capacity);
 size_t capacity_for(size_t bytes);

@@ -23,7 +23,8 @@ static long faults() {
   return usage.ru_minflt;
 }
 
-static long faults_of_a_pass(Deep& model, const torch::Tensor& x, c10::CPUCachingAllocator* allocator, torch::Tensor& result) {
+static long faults_of_a_pass(Deep& model, const torch::Tensor& x, c10::CPUCachingAllocator* allocator,
+                             torch::Tensor& result) {
   long before = 0;
   for (int k = 0; k < 6; ++k) {
     if (k == 3) before = faults();

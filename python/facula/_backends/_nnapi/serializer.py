@@ -18,8 +18,10 @@ def serialize_model(
     return_shapes: Any = None,
     use_int16_for_qint16: bool = False,
 ) -> tuple:
-    """Returns the model as an array of integers, its weights, the orders of its inputs' and outputs' dimensions
-    (0: PyTorch's, 1: channels last), lines that set sizes which depend on the inputs, and the count of results
+    """Returns the model as an array of integers, its weights, the orders of its inputs' and outputs'
+    dimensions
+    (0: PyTorch's, 1: channels last), lines that set sizes which depend on the inputs, and the count of
+    results
     (-1: a tensor).
     """
     if use_int16_for_qint16 or return_shapes is not None:
@@ -27,4 +29,10 @@ def serialize_model(
     model = nnapi.export(module, inputs).model
     lines = [f"ser_model[{word}] = {expression}" for word, expression in model.rules]
     orders = [[int(v.nhwc) for v in values] for values in (model.inputs, model.outputs)]
-    return array.array("i", model.words), model.weights, *orders, lines, -1 if model.single else len(model.outputs)
+    return (
+        array.array("i", model.words),
+        model.weights,
+        *orders,
+        lines,
+        -1 if model.single else len(model.outputs),
+    )

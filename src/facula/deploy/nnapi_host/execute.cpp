@@ -10,7 +10,9 @@
 
 namespace facula::nnapi {
 
-bool is_tensor(int32_t type) { return type >= ANEURALNETWORKS_TENSOR_FLOAT32 && type != ANEURALNETWORKS_BOOL; }
+bool is_tensor(int32_t type) {
+  return type >= ANEURALNETWORKS_TENSOR_FLOAT32 && type != ANEURALNETWORKS_BOOL;
+}
 
 DType dtype_of(int32_t type) {
   switch (type) {
@@ -24,7 +26,8 @@ DType dtype_of(int32_t type) {
     case ANEURALNETWORKS_TENSOR_QUANT8_SYMM_PER_CHANNEL: return DType::Int8;
     case ANEURALNETWORKS_BOOL:
     case ANEURALNETWORKS_TENSOR_BOOL8: return DType::Bool;
-    default: supported_check(false, "neuralnetworks") << "operands of type " << type << " are not supported here";
+    default:
+      supported_check(false, "neuralnetworks") << "operands of type " << type << " are not supported here";
   }
   __builtin_unreachable();
 }
@@ -174,8 +177,8 @@ Window window_of(const Step& s, bool has_extra, bool has_dilation, int64_t kw, i
     w.dh = s.integer(at++);
   }
   if (!is_explicit)
-    w.pads = scheme_pads(scheme, dims_of(from_image(s.tensor(0), w.nchw)), (kw - 1) * w.dw + 1, (kh - 1) * w.dh + 1,
-                         w.sw, w.sh);
+    w.pads = scheme_pads(scheme, dims_of(from_image(s.tensor(0), w.nchw)), (kw - 1) * w.dw + 1,
+                         (kh - 1) * w.dh + 1, w.sw, w.sh);
   value_check(w.sw > 0 && w.sh > 0 && w.dw > 0 && w.dh > 0, "neuralnetworks")
       << "strides and dilations of operation " << s.code() << " must be positive";
   return w;
@@ -195,13 +198,16 @@ Tensor with_bias(const Step& s, Tensor sums, int64_t channel_axis) {
 void convolution(const Step& s) {
   Tensor weight = s.centred(1);  // [O, kh, kw, I]; of depthwise ones [1, kh, kw, O]
   Dims k = dims_of(weight);
-  value_check(k.size() == 4, "neuralnetworks") << "the weight of a convolution has 4 dimensions, given are " << k.size();
-  bool depthwise = s.code() == ANEURALNETWORKS_DEPTHWISE_CONV_2D, grouped = s.code() == ANEURALNETWORKS_GROUPED_CONV_2D;
+  value_check(k.size() == 4, "neuralnetworks")
+      << "the weight of a convolution has 4 dimensions, given are " << k.size();
+  bool depthwise = s.code() == ANEURALNETWORKS_DEPTHWISE_CONV_2D,
+       grouped = s.code() == ANEURALNETWORKS_GROUPED_CONV_2D;
   Window w = window_of(s, depthwise || grouped, !grouped, k[2], k[1]);
   Tensor image = from_image(s.centred(0), w.nchw);
   int64_t groups = grouped ? w.extra : depthwise ? dims_of(image).at(1) : 1;
   weight = depthwise ? permute(weight, {3, 0, 1, 2}) : permute(weight, {0, 3, 1, 2});
-  Tensor sums = conv2d(padded(image, w.pads), weight, std::nullopt, {w.sh, w.sw}, Sizes{0, 0}, {w.dh, w.dw}, groups);
+  Tensor sums =
+      conv2d(padded(image, w.pads), weight, std::nullopt, {w.sh, w.sw}, Sizes{0, 0}, {w.dh, w.dw}, groups);
   s.give(to_image(with_bias(s, sums, 1), w.nchw), w.activation);
 }
 
@@ -237,7 +243,8 @@ void pool(const Step& s) {
   size_t at = is_explicit ? 5 : 2;
   int64_t sw = s.integer(at), sh = s.integer(at + 1), kw = s.integer(at + 2), kh = s.integer(at + 3);
   bool nchw = s.integer(at + 5);
-  value_check(sw > 0 && sh > 0 && kw > 0 && kh > 0, "neuralnetworks") << "windows and strides of a pool are positive";
+  value_check(sw > 0 && sh > 0 && kw > 0 && kh > 0, "neuralnetworks")
+      << "windows and strides of a pool are positive";
   Tensor image = from_image(s.real(0), nchw);
   Pads p = is_explicit ? Pads{s.integer(1), s.integer(2), s.integer(3), s.integer(4)}
                        : scheme_pads(s.integer(1), dims_of(image), kw, kh, sw, sh);
@@ -255,18 +262,20 @@ void pool(const Step& s) {
 }
 
 // Samples rows along `dim` at `count` positions; `linear`: between two neighbours.
-Tensor resized(const Tensor& t, int64_t dim, int64_t count, double ratio, bool align, bool half, bool linear) {
+Tensor resized(const Tensor& t, int64_t dim, int64_t count, double ratio, bool align, bool half,
+               bool linear) {
   int64_t size = dims_of(t).at(size_t(dim));
   if (align && count > 1) ratio = double(size - 1) / double(count - 1);
-  Tensor low = Tensor::empty(IntSpan(Dims{count}), DType::Int64), high = Tensor::empty(IntSpan(Dims{count}), DType::Int64);
+  Tensor low = Tensor::empty(IntSpan(Dims{count}), DType::Int64),
+         high = Tensor::empty(IntSpan(Dims{count}), DType::Int64);
   Tensor part = Tensor::empty(IntSpan(Dims{count}), DType::Float32);
   for (int64_t k = 0; k < count; ++k) {
     double at = half ? (double(k) + 0.5) * ratio - (linear ? 0.5 : 0) : double(k) * ratio;
     at = std::clamp(linear ? at : align ? std::floor(at + 0.5) : std::floor(at), 0.0, double(size - 1));
-    int64_t below = int64_t(at);
-    low.data<int64_t>()[k] = below;
-    high.data<int64_t>()[k] = std::min(below + 1, size - 1);
-    part.data<float>()[k] = float(at - double(below));
+    int64_t first = int64_t(at);
+    low.data<int64_t>()[k] = first;
+    high.data<int64_t>()[k] = std::min(first + 1, size - 1);
+    part.data<float>()[k] = float(at - double(first));
   }
   Tensor a = index_select(t, dim, low);
   if (!linear) return a;
@@ -277,7 +286,8 @@ Tensor resized(const Tensor& t, int64_t dim, int64_t count, double ratio, bool a
 }
 
 void resize(const Step& s) {
-  bool linear = s.code() == ANEURALNETWORKS_RESIZE_BILINEAR, nchw = s.integer(3), align = s.integer(4), half = s.integer(5);
+  bool linear = s.code() == ANEURALNETWORKS_RESIZE_BILINEAR, nchw = s.integer(3), align = s.integer(4),
+       half = s.integer(5);
   Tensor image = from_image(s.real(0), nchw);
   Dims sizes = dims_of(image);
   bool by_factor = s.operand(1).type == ANEURALNETWORKS_FLOAT32;
@@ -350,7 +360,8 @@ void strided_slice(const Step& s) {
   int64_t from_start = s.integer(4), to_end = s.integer(5), shrink = s.integer(6);
   for (size_t d = 0; d < begin.size(); ++d) {
     int64_t size = dims_of(t).at(d), bit = int64_t(1) << d;
-    value_check(step.at(d) > 0, "neuralnetworks") << "STRIDED_SLICE with a step of " << step[d] << " is not supported here";
+    value_check(step.at(d) > 0, "neuralnetworks")
+        << "STRIDED_SLICE with a step of " << step[d] << " is not supported here";
     int64_t first = from_start & bit ? 0 : begin[d];
     int64_t last = to_end & bit ? size : shrink & bit ? begin[d] + 1 : end.at(d);
     t = slice(t, int64_t(d), first, last == 0 && begin[d] == -1 ? size : last, step[d]);
@@ -373,7 +384,8 @@ void movement(const Step& s) {
     }
     case ANEURALNETWORKS_PAD: {
       Dims pads = s.ints(1), last_first;
-      for (size_t d = pads.size() / 2; d-- > 0;) last_first.insert(last_first.end(), {pads[2 * d], pads[2 * d + 1]});
+      for (size_t d = pads.size() / 2; d-- > 0;)
+        last_first.insert(last_first.end(), {pads[2 * d], pads[2 * d + 1]});
       return s.give_moved(constant_pad_nd(t, last_first));
     }
     default: {  // SLICE
@@ -400,7 +412,8 @@ const std::map<int32_t, Function>& functions() {
     auto set = [&](Function f, std::initializer_list<int32_t> codes) {
       for (int32_t code : codes) (*m)[code] = f;
     };
-    set(convolution, {ANEURALNETWORKS_CONV_2D, ANEURALNETWORKS_DEPTHWISE_CONV_2D, ANEURALNETWORKS_GROUPED_CONV_2D});
+    set(convolution,
+        {ANEURALNETWORKS_CONV_2D, ANEURALNETWORKS_DEPTHWISE_CONV_2D, ANEURALNETWORKS_GROUPED_CONV_2D});
     set(transposed_convolution, {ANEURALNETWORKS_TRANSPOSE_CONV_2D});
     set(fully_connected, {ANEURALNETWORKS_FULLY_CONNECTED});
     set(pool, {ANEURALNETWORKS_AVERAGE_POOL_2D, ANEURALNETWORKS_MAX_POOL_2D});
@@ -439,10 +452,10 @@ void execute(const Model& model, std::vector<Tensor>& values) {
   for (size_t k = 0; k < values.size(); ++k)
     if (model.operands[k].kind == Operand::constant) values[k] = constant_of(model.operands[k]);
   for (auto& operation : model.operations) {
-    auto found = functions().find(operation.code);
-    supported_check(found != functions().end(), "neuralnetworks")
+    auto entry = functions().find(operation.code);
+    supported_check(entry != functions().end(), "neuralnetworks")
         << "operation " << operation.code << " is not supported here";
-    found->second(Step(model, operation, values));
+    entry->second(Step(model, operation, values));
   }
 }
 

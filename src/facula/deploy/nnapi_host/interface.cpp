@@ -55,9 +55,7 @@ template <class F>
 int guarded(const char* what, F&& f) noexcept {
   try {
     return f();
-  } catch (const std::bad_alloc&) {
-    return ANEURALNETWORKS_OUT_OF_MEMORY;
-  } catch (const std::exception& e) {
+  } catch (const std::bad_alloc&) { return ANEURALNETWORKS_OUT_OF_MEMORY; } catch (const std::exception& e) {
     return refuse(ANEURALNETWORKS_OP_FAILED, std::string(what) + ": " + e.what());
   }
 }
@@ -100,22 +98,26 @@ int set_value(Model& m, int32_t index, const void* data, size_t bytes, bool copi
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-int bound(ANeuralNetworksExecution& e, std::vector<Bound>& all, const std::vector<uint32_t>& operands, int32_t index,
-         const ANeuralNetworksOperandType* type, const void* from, void* to, size_t bytes) {
+int bound(ANeuralNetworksExecution& e, std::vector<Bound>& all, const std::vector<uint32_t>& operands,
+          int32_t index, const ANeuralNetworksOperandType* type, const void* from, void* to, size_t bytes) {
   if (e.started) return ANEURALNETWORKS_BAD_STATE;
-  if (index < 0 || size_t(index) >= all.size()) return refuse(ANEURALNETWORKS_BAD_DATA, "no such input or output");
+  if (index < 0 || size_t(index) >= all.size())
+    return refuse(ANEURALNETWORKS_BAD_DATA, "no such input or output");
   const Operand& o = e.model->operands[operands[size_t(index)]];
   Bound b{from, to, bytes, type && type->dimensionCount ? dims_of(*type) : o.dims};
   if (type && type->dimensionCount) {
     bool fits = o.dims.empty() || b.dims.size() == o.dims.size();
-    for (size_t d = 0; fits && d < o.dims.size(); ++d) fits = !o.dims[d] || !b.dims[d] || o.dims[d] == b.dims[d];
-    if (!fits) return refuse(ANEURALNETWORKS_BAD_DATA, "the dimensions of an argument differ from the model's");
+    for (size_t d = 0; fits && d < o.dims.size(); ++d)
+      fits = !o.dims[d] || !b.dims[d] || o.dims[d] == b.dims[d];
+    if (!fits)
+      return refuse(ANEURALNETWORKS_BAD_DATA, "the dimensions of an argument differ from the model's");
   }
   bool unknown = false;
   for (int64_t d : b.dims) unknown = unknown || !d;
   if (from && unknown) return refuse(ANEURALNETWORKS_BAD_DATA, "an input has an unknown dimension");
   if (!unknown && bytes != bytes_of(o, b.dims))
-    return refuse(ANEURALNETWORKS_BAD_DATA, "an argument has " + std::to_string(bytes) + " bytes, expected are " +
+    return refuse(ANEURALNETWORKS_BAD_DATA, "an argument has " + std::to_string(bytes) +
+                                                " bytes, expected are " +
                                                 std::to_string(bytes_of(o, b.dims)));
   all[size_t(index)] = std::move(b);
   return ANEURALNETWORKS_NO_ERROR;
@@ -143,7 +145,8 @@ int run(ANeuralNetworksExecution& e) {
     size_t bytes = size_t(t.numel().concrete()) * size_t(t.itemsize());
     b.dims.assign(sizes.begin(), sizes.end());
     if (!b.to) return refuse(ANEURALNETWORKS_BAD_DATA, "output " + std::to_string(k) + " is not set");
-    if (b.bytes < bytes) return refuse(ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE, "an output's buffer is too small");
+    if (b.bytes < bytes)
+      return refuse(ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE, "an output's buffer is too small");
     std::memcpy(b.to, t.data_ptr(), bytes);
   }
   e.done = true;
@@ -172,12 +175,14 @@ FACULA_EXPORTED int ANeuralNetworksModel_create(ANeuralNetworksModel** model) {
 }
 FACULA_EXPORTED void ANeuralNetworksModel_free(ANeuralNetworksModel* m) { delete m; }
 
-FACULA_EXPORTED int ANeuralNetworksModel_addOperand(ANeuralNetworksModel* m, const ANeuralNetworksOperandType* type) {
+FACULA_EXPORTED int ANeuralNetworksModel_addOperand(ANeuralNetworksModel* m,
+                                                    const ANeuralNetworksOperandType* type) {
   if (!m || !type || (type->dimensionCount && !type->dimensions)) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (m->finished) return ANEURALNETWORKS_BAD_STATE;
   return guarded("addOperand", [&] {
     facula::nnapi::dtype_of(type->type);  // refuses unknown ones
-    Operand o{type->type, dims_of(*type), type->scale, type->zeroPoint, {}, 0, Operand::temporary, nullptr, {}};
+    Operand o{type->type,         dims_of(*type), type->scale, type->zeroPoint, {}, 0,
+              Operand::temporary, nullptr,        {}};
     m->operands.push_back(std::move(o));
     return ANEURALNETWORKS_NO_ERROR;
   });
@@ -195,20 +200,20 @@ FACULA_EXPORTED int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
   o.channel_scales.assign(channels->scales, channels->scales + channels->scaleCount);
   return ANEURALNETWORKS_NO_ERROR;
 }
-FACULA_EXPORTED int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel* m, int32_t index, const void* data,
-                                                         size_t bytes) {
+FACULA_EXPORTED int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel* m, int32_t index,
+                                                         const void* data, size_t bytes) {
   return m ? set_value(*m, index, data, bytes, true) : ANEURALNETWORKS_UNEXPECTED_NULL;
 }
 FACULA_EXPORTED int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel* m, int32_t index,
-                                                                   const ANeuralNetworksMemory* memory, size_t offset,
-                                                                   size_t bytes) {
+                                                                   const ANeuralNetworksMemory* memory,
+                                                                   size_t offset, size_t bytes) {
   if (!m || !memory) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (offset > memory->bytes || bytes > memory->bytes - offset) return ANEURALNETWORKS_BAD_DATA;
   return set_value(*m, index, memory->data + offset, bytes, false);
 }
-FACULA_EXPORTED int ANeuralNetworksModel_addOperation(ANeuralNetworksModel* m, int32_t code, uint32_t input_count,
-                                                      const uint32_t* inputs, uint32_t output_count,
-                                                      const uint32_t* outputs) {
+FACULA_EXPORTED int ANeuralNetworksModel_addOperation(ANeuralNetworksModel* m, int32_t code,
+                                                      uint32_t input_count, const uint32_t* inputs,
+                                                      uint32_t output_count, const uint32_t* outputs) {
   if (!m || !inputs || !outputs) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (m->finished) return ANEURALNETWORKS_BAD_STATE;
   if (!has(*m, input_count, inputs) || !has(*m, output_count, outputs))
@@ -216,8 +221,10 @@ FACULA_EXPORTED int ANeuralNetworksModel_addOperation(ANeuralNetworksModel* m, i
   m->operations.push_back({code, {inputs, inputs + input_count}, {outputs, outputs + output_count}});
   return ANEURALNETWORKS_NO_ERROR;
 }
-FACULA_EXPORTED int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel* m, uint32_t input_count,
-                                                                  const uint32_t* inputs, uint32_t output_count,
+FACULA_EXPORTED int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel* m,
+                                                                  uint32_t input_count,
+                                                                  const uint32_t* inputs,
+                                                                  uint32_t output_count,
                                                                   const uint32_t* outputs) {
   if (!m || !inputs || !outputs) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (m->finished) return ANEURALNETWORKS_BAD_STATE;
@@ -228,21 +235,23 @@ FACULA_EXPORTED int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetwork
   return ANEURALNETWORKS_NO_ERROR;
 }
 FACULA_EXPORTED int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel* m, bool) {
-  return !m ? ANEURALNETWORKS_UNEXPECTED_NULL : m->finished ? ANEURALNETWORKS_BAD_STATE : ANEURALNETWORKS_NO_ERROR;
+  return !m            ? ANEURALNETWORKS_UNEXPECTED_NULL
+         : m->finished ? ANEURALNETWORKS_BAD_STATE
+                       : ANEURALNETWORKS_NO_ERROR;
 }
 FACULA_EXPORTED int ANeuralNetworksModel_finish(ANeuralNetworksModel* m) {
   if (!m) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (m->finished) return ANEURALNETWORKS_BAD_STATE;
   if (m->outputs.empty()) return refuse(ANEURALNETWORKS_BAD_DATA, "the model has no outputs");
-  std::vector<bool> known(m->operands.size());
-  for (size_t k = 0; k < known.size(); ++k) known[k] = m->operands[k].kind != Operand::temporary;
-  for (uint32_t k : m->inputs) known[k] = true;
+  std::vector<bool> computed(m->operands.size());
+  for (size_t k = 0; k < computed.size(); ++k) computed[k] = m->operands[k].kind != Operand::temporary;
+  for (uint32_t k : m->inputs) computed[k] = true;
   for (auto& o : m->operations) {
     for (uint32_t k : o.inputs)
-      if (!known[k])
-        return refuse(ANEURALNETWORKS_BAD_DATA, "operand " + std::to_string(k) +
-                                                    " is read before an operation computes it");
-    for (uint32_t k : o.outputs) known[k] = true;
+      if (!computed[k])
+        return refuse(ANEURALNETWORKS_BAD_DATA,
+                      "operand " + std::to_string(k) + " is read before an operation computes it");
+    for (uint32_t k : o.outputs) computed[k] = true;
   }
   m->finished = true;
   return ANEURALNETWORKS_NO_ERROR;
@@ -256,18 +265,22 @@ FACULA_EXPORTED int ANeuralNetworksCompilation_create(ANeuralNetworksModel* m,
   return ANEURALNETWORKS_NO_ERROR;
 }
 FACULA_EXPORTED void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation* c) { delete c; }
-FACULA_EXPORTED int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation* c, int32_t preference) {
+FACULA_EXPORTED int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation* c,
+                                                             int32_t preference) {
   if (!c) return ANEURALNETWORKS_UNEXPECTED_NULL;
-  bool known =
+  bool computed =
       preference >= ANEURALNETWORKS_PREFER_LOW_POWER && preference <= ANEURALNETWORKS_PREFER_SUSTAINED_SPEED;
-  return c->finished ? ANEURALNETWORKS_BAD_STATE : known ? ANEURALNETWORKS_NO_ERROR : ANEURALNETWORKS_BAD_DATA;
+  return c->finished ? ANEURALNETWORKS_BAD_STATE
+         : computed  ? ANEURALNETWORKS_NO_ERROR
+                     : ANEURALNETWORKS_BAD_DATA;
 }
 FACULA_EXPORTED int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation* c) {
   if (!c) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (c->finished) return ANEURALNETWORKS_BAD_STATE;
   for (auto& o : c->model->operations)
     if (!facula::nnapi::is_supported(o.code))
-      return refuse(ANEURALNETWORKS_BAD_DATA, "operation " + std::to_string(o.code) + " is not supported here");
+      return refuse(ANEURALNETWORKS_BAD_DATA,
+                    "operation " + std::to_string(o.code) + " is not supported here");
   c->finished = true;
   return ANEURALNETWORKS_NO_ERROR;
 }
@@ -282,15 +295,15 @@ FACULA_EXPORTED int ANeuralNetworksExecution_create(ANeuralNetworksCompilation* 
 }
 FACULA_EXPORTED void ANeuralNetworksExecution_free(ANeuralNetworksExecution* e) { delete e; }
 FACULA_EXPORTED int ANeuralNetworksExecution_setInput(ANeuralNetworksExecution* e, int32_t index,
-                                                      const ANeuralNetworksOperandType* type, const void* data,
-                                                      size_t bytes) {
+                                                      const ANeuralNetworksOperandType* type,
+                                                      const void* data, size_t bytes) {
   if (!e || !data) return ANEURALNETWORKS_UNEXPECTED_NULL;
   return bound(*e, e->inputs, e->model->inputs, index, type, data, nullptr, bytes);
 }
 FACULA_EXPORTED int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution* e, int32_t index,
                                                                 const ANeuralNetworksOperandType* type,
-                                                                const ANeuralNetworksMemory* memory, size_t offset,
-                                                                size_t bytes) {
+                                                                const ANeuralNetworksMemory* memory,
+                                                                size_t offset, size_t bytes) {
   if (!e || !memory) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (offset > memory->bytes || bytes > memory->bytes - offset) return ANEURALNETWORKS_BAD_DATA;
   return bound(*e, e->inputs, e->model->inputs, index, type, memory->data + offset, nullptr, bytes);
@@ -303,8 +316,8 @@ FACULA_EXPORTED int ANeuralNetworksExecution_setOutput(ANeuralNetworksExecution*
 }
 FACULA_EXPORTED int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution* e, int32_t index,
                                                                  const ANeuralNetworksOperandType* type,
-                                                                 const ANeuralNetworksMemory* memory, size_t offset,
-                                                                 size_t bytes) {
+                                                                 const ANeuralNetworksMemory* memory,
+                                                                 size_t offset, size_t bytes) {
   if (!e || !memory) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (offset > memory->bytes || bytes > memory->bytes - offset) return ANEURALNETWORKS_BAD_DATA;
   return bound(*e, e->outputs, e->model->outputs, index, type, nullptr, memory->data + offset, bytes);
@@ -313,7 +326,8 @@ FACULA_EXPORTED int ANeuralNetworksExecution_compute(ANeuralNetworksExecution* e
   return e ? guarded("compute", [&] { return run(*e); }) : ANEURALNETWORKS_UNEXPECTED_NULL;
 }
 // The computation is done when this returns; waiting for the event gives its result.
-FACULA_EXPORTED int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution* e, ANeuralNetworksEvent** event) {
+FACULA_EXPORTED int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution* e,
+                                                          ANeuralNetworksEvent** event) {
   if (!e || !event) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (e->started) return ANEURALNETWORKS_BAD_STATE;
   *event = new ANeuralNetworksEvent{guarded("compute", [&] { return run(*e); })};
@@ -332,8 +346,8 @@ FACULA_EXPORTED int ANeuralNetworksExecution_getOutputOperandRank(ANeuralNetwork
   *rank = uint32_t(e->outputs[size_t(index)].dims.size());
   return ANEURALNETWORKS_NO_ERROR;
 }
-FACULA_EXPORTED int ANeuralNetworksExecution_getOutputOperandDimensions(ANeuralNetworksExecution* e, int32_t index,
-                                                                        uint32_t* dimensions) {
+FACULA_EXPORTED int ANeuralNetworksExecution_getOutputOperandDimensions(ANeuralNetworksExecution* e,
+                                                                        int32_t index, uint32_t* dimensions) {
   if (!e || !dimensions) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (!e->started) return ANEURALNETWORKS_BAD_STATE;
   if (index < 0 || size_t(index) >= e->outputs.size()) return ANEURALNETWORKS_BAD_DATA;
@@ -368,9 +382,9 @@ FACULA_EXPORTED int ANeuralNetworksDevice_getFeatureLevel(const ANeuralNetworksD
   *level = 30;
   return ANEURALNETWORKS_NO_ERROR;
 }
-FACULA_EXPORTED int ANeuralNetworksModel_getSupportedOperationsForDevices(const ANeuralNetworksModel* m,
-                                                                          const ANeuralNetworksDevice* const* devices,
-                                                                          uint32_t count, bool* supported) {
+FACULA_EXPORTED int ANeuralNetworksModel_getSupportedOperationsForDevices(
+    const ANeuralNetworksModel* m, const ANeuralNetworksDevice* const* devices, uint32_t count,
+    bool* supported) {
   if (!m || !devices || !supported) return ANEURALNETWORKS_UNEXPECTED_NULL;
   if (!count) return ANEURALNETWORKS_BAD_DATA;
   for (auto& o : m->operations) *supported++ = facula::nnapi::is_supported(o.code);
