@@ -119,7 +119,7 @@ def example(op) -> list[str]:
 
 def gradient(facts: dict) -> str:
     if not facts["differentiable"]:
-        return "none"
+        return "none" + (f"; {facts['undifferenced']}" if facts["undifferenced"] else "")
     source = {"rule": "by a rule of its own", "derived": "derived from the definition"}[facts["gradient"]]
     return source + (f"; {facts['undifferenced']}" if facts["undifferenced"] else "")
 

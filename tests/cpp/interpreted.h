@@ -187,7 +187,6 @@ inline void define_small_catalog() {
     define("_copied(Tensor self) -> Tensor").pointwise([](Expr a) { return a; });
     define("clone(Tensor self) -> Tensor").pointwise([](Expr a) { return a; });
     define("full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None) -> Tensor")
-        .non_differentiable()
         .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
         .shape([](const Call& c) { return Dims(c.ints("size")); })
         .loop(

@@ -274,6 +274,15 @@ TEST(Define, AliasesAndOverloadsAreFound) {
   EXPECT_EQ(find("probe_nothing"), nullptr);
 }
 
+TEST(Define, OperatorsThatForwardAreProcedures) {
+  auto& op = late("probe_forward", [] {
+    define("probe_forward(Tensor self, int n=3) -> Tensor").in_place().forwards("probe_target", {2.5});
+  });
+  auto* procedure = op.as<Procedure>();
+  ASSERT_TRUE(procedure);
+  EXPECT_TRUE(procedure->in_place && op.forms.in_place && op.forms.out);
+}
+
 TEST(Define, ListenersHearOfLateOperators) {
   static std::string heard;
   on_define([](const Operator& op) { heard = op.schema.full_name(); });
@@ -325,6 +334,20 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
         .procedure([](const Tensor& x) { return x; })
         .vjp([](const Vjp& v) { return grads(v.grad()); });
   });
+  check("probe_bad needs its gradient", [] {
+    define("probe_bad(Tensor self) -> Tensor")
+        .shape(reduced())
+        .library("nothing")
+        .reference([](const Tensor& x) { return x; });
+  });
+  check("two reasons why the gradient is not the derivative", [] {
+    define("probe_bad(Tensor self) -> Tensor")
+        .non_differentiable("it is constant")
+        .undifferenced("it is another function")
+        .pointwise([](Expr x) { return x; });
+  });
+  check(".in_parts() is for composites",
+        [] { define("probe_bad(Tensor self) -> Tensor").in_parts().pointwise([](Expr x) { return x; }); });
   check("cannot be a further name", [] {
     define("probe_bad(Tensor self) -> Tensor").also("absent", "x").pointwise([](Expr x) { return x; });
   });

@@ -759,7 +759,7 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
     entry.formula = PointwiseDeriver(c, operands, wanted, grads).run();
   } else {
     supported_check(o.is<op::Loop>(), o.name())
-        << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
+        << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable(...)");
     entry.formula = LoopDeriver(c, operands, wanted, grads).run();
   }
   std::lock_guard lock(mutex);

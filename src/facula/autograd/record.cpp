@@ -294,7 +294,7 @@ op::Grads gradient(const op::Operator& o, const op::Vjp& v) {
   auto& c = v.call();
   if (o.is<op::View>()) return view_gradient(c, v);
   supported_check(has_formula(o), o.name())
-      << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable()");
+      << "has no gradient" << hint("its definition needs a .vjp(...), or .non_differentiable(...)");
   Flags wanted;
   for (auto& operand : operands_of(c))
     if (operand.tensor >= 0)

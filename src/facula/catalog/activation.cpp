@@ -185,8 +185,8 @@ FACULA_FAMILY(activation) {
       .doc("min(max(self, 0), 6).")
       .bind(hidden)
       .dtypes(d::integral | d::floating)
-      .procedure([](const Tensor& self) { return hardtanh(self, 0.0, 6.0); })
-      .in_place([](const Tensor& self) { return hardtanh_(self, 0.0, 6.0); })
+      .in_place()
+      .forwards("hardtanh", {0.0, 6.0})
       .samples(unary_samples(-4, 9));
   define("tanhshrink(Tensor self) -> Tensor")
       .doc("self - tanh(self).")

@@ -101,7 +101,6 @@ FACULA_FAMILY(adaptive_pool) {
       .dtypes(d::integral | d::floating)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
       .shapes([](const Call& c) { return std::vector<Dims>(2, adaptive_sizes(c)); })
-      .non_differentiable({1})
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         size_t r = i.size() - 2;

@@ -287,7 +287,7 @@ FACULA_FAMILY(arrange) {
           "The coordinates, a tensor a dimension, of positions in row-major order in a tensor of `shape`; of one beyond it "
           "modulo the sizes.")
       .bind(function)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .reads_data()
       .procedure([](const Tensor& indices, SymSpan shape) {
         type_check(is_integral(indices.dtype()) && indices.dtype() != DType::Bool, "unravel_index")

@@ -324,8 +324,7 @@ FACULA_FAMILY(attention) {
         auto q = c.sizes("query");
         return std::vector<Dims>{Dims{q[0], q[2], q[1], c.size("value", 3)}, Dims{q[0], q[1], q[2]}};
       })
-      .non_differentiable({1})
-      .undifferenced("result lse is kept for the gradient of the first alone")
+      .non_differentiable({1}, "it serves the gradient of the first alone")
       .library("attention")
       .batched(joined)
       .reference([](const Call& c) {

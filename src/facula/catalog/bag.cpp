@@ -129,7 +129,6 @@ FACULA_FAMILY(bag) {
       .dtypes(d::floating)
       .promote(Promote::none)
       .result(ResultType::int64)
-      .non_differentiable()
       .shape([](const Call& c) { return Dims{c.size("bounds", 0) - kOne, c.size("rows", 1)}; })
       .loop([](const LoopCall& c, Index i) {
         Expr start = c.load("bounds", {i[0]}), end = c.load("bounds", {i[0] + Scalar(int64_t(1))});

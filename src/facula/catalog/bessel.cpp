@@ -39,8 +39,7 @@ Definer function_of_x(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
                        .bind(special)
-                       .non_differentiable()
-                       .undifferenced(kMarked)
+                       .non_differentiable(kMarked)
                        .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); })
                        .samples({"x[]", "x[5](0.1, 9)", "x[2, 3, 4](0.1, 12)", "x[2, 0]"}));
 }
@@ -56,8 +55,7 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .bind(special)
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
-                       .non_differentiable()
-                       .undifferenced(kMarked)
+                       .non_differentiable(kMarked)
                        .check(one_tensor)
                        .pointwise([f](Expr x, Expr n) {
                          Expr constant = select(n > -1.0, 1.0, loop::constant(0.0, x.dtype()));
@@ -101,36 +99,28 @@ FACULA_FAMILY(bessel) {
   bessel("special_i1e(Tensor self) -> Tensor", "exp(-|x|) i1(x).", bessel_i1e).grad_name("SpecialI1E");
   bessel("special_modified_bessel_i0(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 0.", bessel_i0)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   bessel("special_modified_bessel_i1(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 1.", bessel_i1)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   bessel("special_modified_bessel_k0(Tensor self) -> Tensor",
          "Modified Bessel function of the second kind, order 0; NaN below 0.", bessel_k0)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   bessel("special_modified_bessel_k1(Tensor self) -> Tensor",
          "Modified Bessel function of the second kind, order 1; NaN below 0.", bessel_k1)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   function_of_x("special_scaled_modified_bessel_k0(Tensor x) -> Tensor", "exp(x) K0(x).", bessel_k0e);
   function_of_x("special_scaled_modified_bessel_k1(Tensor x) -> Tensor", "exp(x) K1(x).", bessel_k1e);
   bessel("special_bessel_j0(Tensor self) -> Tensor", "Bessel function of the first kind, order 0.", bessel_j0)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   bessel("special_bessel_j1(Tensor self) -> Tensor", "Bessel function of the first kind, order 1.", bessel_j1)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   bessel("special_bessel_y0(Tensor self) -> Tensor",
          "Bessel function of the second kind, order 0; NaN below 0.", bessel_y0)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   bessel("special_bessel_y1(Tensor self) -> Tensor",
          "Bessel function of the second kind, order 1; NaN below 0.", bessel_y1)
-      .non_differentiable()
-      .undifferenced(kMarked);
+      .non_differentiable(kMarked);
   function_of_x("special_airy_ai(Tensor x) -> Tensor",
                 "Airy's function Ai: y'' = x y, vanishing at +infinity.", airy_ai);
   function_of_x("special_spherical_bessel_j0(Tensor x) -> Tensor",

@@ -61,7 +61,9 @@ void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Te
   define(std::string(name) + ".x(Tensor y, Tensor x, *, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
-      .procedure([even, gather](const Call& c, const Tensor& y, const Tensor& x) {
+      .grad_name("Div")
+      .in_parts()
+      .composite([even, gather](const Call& c, const Tensor& y, const Tensor& x) {
         check_not_bool(c, y);
         check_not_bool(c, x);
         int k = trapezoid_dim(c, y);
@@ -173,9 +175,12 @@ Tensor correlation(const Tensor& c) {
 
 FACULA_FAMILY(calculus) {
   define("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
+      .grad_name(
+          [](const Call& c) { return grad_name(c.integer("n") == SymInt(int64_t(0)) ? "Clone" : "Sub"); })
       .doc("Differences of neighbours along `dim`, n times; of bool whether they differ.")
       .exact_out([](const Call& c) { return c.integer("n") == SymInt(int64_t(0)); })
-      .procedure([](const Tensor& self, int64_t n, int64_t dim, std::optional<Tensor> prepend,
+      .in_parts()
+      .composite([](const Tensor& self, int64_t n, int64_t dim, std::optional<Tensor> prepend,
                     std::optional<Tensor> append) {
         runtime_check(self.dim() > 0, "diff") << "expects input to be at least one-dimensional";
         runtime_check(n >= 0, "diff") << "order must be non-negative but got " << n;
@@ -228,9 +233,11 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], spacing=[0.5, 2]"});
   define(
       "gradient.coordinates(Tensor self, *, Tensor[] spacing, int[1]? dim=None, int edge_order=1) -> Tensor[]")
+      .grad_name("Cat")
       .doc("The same with the coordinates of the elements along each dimension.")
       .bind(function)
-      .procedure(
+      .in_parts()
+      .composite(
           [](const Call& c, const Tensor& self, const std::vector<Tensor>& spacing, Sizes, int64_t order) {
             std::vector<Tensor> out;
             Ints dims = gradient_dims(c, self, spacing.size());
@@ -245,9 +252,8 @@ FACULA_FAMILY(calculus) {
           })
       .samples({"self[3, 4], spacing{[3](0.1, 2), [4](0.1, 2)}"});
   define("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
-      .grad_name("Dist")
       .doc("The p-norm of self - other.")
-      .procedure([](const Tensor& self, const Tensor& other, const Scalar& p) {
+      .composite([](const Tensor& self, const Tensor& other, const Scalar& p) {
         return norm(sub(self, other), std::optional<Scalar>(p));
       })
       .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});

@@ -49,7 +49,6 @@ FACULA_FAMILY(cholesky) {
       .reference([](const Tensor& self, bool hermitian) { return ldl_reference(self, hermitian); })
       .grad_name(catalog::not_implemented())
       .vjp(catalog::NoDerivative{"aten::linalg_ldl_factor_ex"})
-      .non_differentiable({1, 2})
       .samples({"self+[1, 1], hermitian=False"});
   define(
       "linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)")
@@ -145,7 +144,6 @@ FACULA_FAMILY(cholesky) {
       .batched_in_front()
       .reference(
           [](const Tensor& A, bool adjoint) { return std::tuple(_linalg_cholesky(A, adjoint), as_codes(A)); })
-      .non_differentiable({1})
       .undifferenced("matrices stay Hermitian")
       .vjp(gradient_of_cholesky)
       .samples({"A+[1, 1]"});

@@ -46,7 +46,6 @@ FACULA_FAMILY(count) {
       .bind(hidden)
       .dtypes(d::real)
       .promote(Promote::none)
-      .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims(c.sizes("values")); })
       .library("searchsorted")
@@ -77,7 +76,7 @@ FACULA_FAMILY(count) {
       .doc(
           "The index before which each value fits into its line of sorted_sequence: of equal elements the first, or behind the last if `right`.")
       .bind(function)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure([](const Tensor& sequence, const Tensor& self, bool narrow, bool right,
                     std::optional<std::string> side, std::optional<Tensor> sorter) {
         runtime_check(!side || *side == "left" || *side == "right", "searchsorted")
@@ -106,7 +105,7 @@ FACULA_FAMILY(count) {
       "bucketize(Tensor|Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor")
       .doc(
           "The index of the bucket between boundaries that each element lies in; one at a boundary in the lower one, or the upper if `right`.")
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure([](const Tensor& self, const Tensor& boundaries, bool narrow, bool right) {
         runtime_check(boundaries.dim() == 1, "bucketize")
             << "boundaries tensor must be 1 dimension, but got shape " << to_string(boundaries.sizes());
@@ -118,7 +117,7 @@ FACULA_FAMILY(count) {
       .also("test_elements", "test_element")
       .doc("Which elements are among test_elements, or are not if `invert`.")
       .bind(function)
-      .non_differentiable()
+      .non_differentiable("the results are truth values")
       .procedure([](const Tensor& elements, const Tensor& test, bool, bool invert) {
         Promotion p;
         p.add(elements);
@@ -146,7 +145,7 @@ FACULA_FAMILY(count) {
       .also("element", "elements")
       .doc("Is the number among test_elements?")
       .bind(function)
-      .non_differentiable()
+      .non_differentiable("the results are truth values")
       .procedure([](const Tensor& element, const Tensor& test, bool, bool invert) {
         return isin(element, test, false, invert);
       })
@@ -155,7 +154,6 @@ FACULA_FAMILY(count) {
       .doc("How often each of 0, 1, ... occurs in a vector of integers; at least minlength of them.")
       .bind(hidden)
       .dtypes(d::integral)
-      .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call&) { return Dims{SymInt(sym::kMostSize)}; })
       .data_dependent("counts")
@@ -206,7 +204,7 @@ FACULA_FAMILY(count) {
   define("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")
       .doc(
           "Positions of the first `size` non-zero elements in row-major order, [size, rank]; fill_value where there are no more.")
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .reads_data()
       .procedure([](const Tensor& self, SymInt size, int64_t fill_value) {
         runtime_check(!(size < SymInt(int64_t(0))), "nonzero_static")

@@ -82,7 +82,6 @@ FACULA_FAMILY(create) {
       .dtypes(dtypes::stored)
       .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
       .bind(function)
-      .non_differentiable()
       .check(fitting({"fill_value"}))
       .result([](const Call& c) {
         return std::vector<DType>{c.maybe_dtype("dtype").value_or(number_dtype(c, "fill_value"))};
@@ -97,7 +96,6 @@ FACULA_FAMILY(create) {
       "zeros(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Zeros.")
       .bind(function)
-      .non_differentiable()
       .procedure([](const Call& c, SymSpan size) {
         return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype()));
       })
@@ -105,7 +103,6 @@ FACULA_FAMILY(create) {
   define("ones(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones.")
       .bind(function)
-      .non_differentiable()
       .procedure([](const Call& c, SymSpan size) {
         return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype()));
       })
@@ -114,7 +111,6 @@ FACULA_FAMILY(create) {
       "empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory.")
       .bind(function)
-      .non_differentiable()
       .procedure([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
@@ -129,8 +125,7 @@ FACULA_FAMILY(create) {
       "full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Shaped like self, filled with fill_value.")
       .bind(function)
-      .non_differentiable()
-      .undifferenced("the elements are constants")
+      .non_differentiable("the elements are constants")
       .check(fitting({"fill_value"}))
       .procedure([](const Call& c, const Tensor& self) {
         Tensor like = c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self);
@@ -141,8 +136,7 @@ FACULA_FAMILY(create) {
       "zeros_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Zeros shaped like self.")
       .bind(function)
-      .non_differentiable()
-      .undifferenced("the elements are constants")
+      .non_differentiable("the elements are constants")
       .procedure([](const Call& c, const Tensor& self) {
         return in_format(c, full_like(self, 0, c.maybe_dtype("dtype")));
       })
@@ -151,8 +145,7 @@ FACULA_FAMILY(create) {
       "ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Ones shaped like self.")
       .bind(function)
-      .non_differentiable()
-      .undifferenced("the elements are constants")
+      .non_differentiable("the elements are constants")
       .procedure([](const Call& c, const Tensor& self) {
         return in_format(c, full_like(self, 1, c.maybe_dtype("dtype")));
       })
@@ -161,8 +154,7 @@ FACULA_FAMILY(create) {
       "empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory shaped like self.")
       .bind(function)
-      .non_differentiable()
-      .undifferenced("the elements are whatever was in the memory")
+      .non_differentiable("the elements are whatever was in the memory")
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
@@ -177,7 +169,6 @@ FACULA_FAMILY(create) {
       "eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones on the diagonal, zeros elsewhere: [n, m].")
       .bind(function)
-      .non_differentiable()
       .result(
           [](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
       .shape([](const Call& c) { return Dims{c.integer("n"), c.has("m") ? c.integer("m") : c.integer("n")}; })
@@ -189,7 +180,6 @@ FACULA_FAMILY(create) {
       "empty_strided(SymInt[] size, SymInt[] stride, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uninitialised memory with the given strides.")
       .bind(function)
-      .non_differentiable()
       .procedure(
           [](const Call& c) { return unset_strided(c, c.maybe_dtype("dtype").value_or(default_dtype())); })
       .samples({"size=[2, 3], stride=[1, 2]"});
@@ -197,8 +187,7 @@ FACULA_FAMILY(create) {
       "new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uninitialised memory with the given strides, of the dtype of self.")
       .bind(method)
-      .non_differentiable()
-      .undifferenced("the elements are whatever was in the memory")
+      .non_differentiable("the elements are whatever was in the memory")
       .procedure(
           [](const Call& c) { return unset_strided(c, c.maybe_dtype("dtype").value_or(c.dtype("self"))); })
       .samples({"self[2], size=[2, 3], stride=[1, 2]"});
@@ -206,7 +195,6 @@ FACULA_FAMILY(create) {
       "empty_permuted(SymInt[] size, int[] physical_layout, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uninitialised memory whose dimensions lie in the order of physical_layout, the outermost first.")
       .bind(function)
-      .non_differentiable()
       .procedure([](const Call& c, SymSpan, SymSpan order) {
         Dims sizes = checked_size(c), strides(sizes.size(), SymInt(int64_t(-1)));
         runtime_check(order.size() == sizes.size(), c.name())

@@ -245,7 +245,7 @@ FACULA_FAMILY(cross_entropy) {
       .doc("The sum of cross_entropy over rows self [n, classes], and its gradient by self.")
       .bind(hidden)
       .dtypes(d::floating)
-      .non_differentiable()
+      .non_differentiable("_linear_cross_entropy, whose results these are, has the gradient")
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         double smoothing = c.real("label_smoothing");
         SymInt ignored = c.integer("ignore_index");

@@ -100,33 +100,31 @@ const run::Decomposition kParts[] = {
 constexpr std::string_view kOneCall =
     // created, or filled with random numbers
     " zeros ones empty full_like zeros_like ones_like empty_like empty_strided new_empty_strided empty_permuted arange"
-    " arange.step logspace logspace.Tensor tril_indices triu_indices fft_fftfreq fft_rfftfreq rand randn rand_like"
-    " randn_like randint randint.high randint_like randint_like.high randperm bernoulli bernoulli.p bernoulli_ uniform_"
-    " normal_ normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor normal.float_float random_ random_.to"
-    " random_.from exponential_ cauchy_ log_normal_ geometric_ multinomial poisson binomial _standard_gamma"
-    " _sample_dirichlet bartlett_window blackman_window hann_window hamming_window hamming_window.periodic_alpha"
-    " kaiser_window kaiser_window.beta"
+    " arange.step logspace logspace.Tensor tril_indices triu_indices fft_fftfreq fft_rfftfreq rand randn rand_like randn_like"
+    " randint randint.high randint_like randint_like.high randperm bernoulli bernoulli.p bernoulli_ uniform_ normal_"
+    " normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor normal.float_float random_ random_.to random_.from"
+    " exponential_ cauchy_ log_normal_ geometric_ multinomial poisson binomial _standard_gamma _sample_dirichlet"
+    " bartlett_window blackman_window hann_window hamming_window hamming_window.periodic_alpha kaiser_window kaiser_window.beta"
     // copied, joined, moved
-    " _to_copy clone stack block_diag _chunk_cat roll rot90 diag_embed pixel_shuffle pixel_unshuffle channel_shuffle"
-    " select_copy slice_copy narrow_copy split_copy unbind_copy diagonal_copy unfold_copy as_strided_copy view_copy"
-    " alias_copy detach_copy view_as_real_copy view_as_complex_copy permute_copy transpose_copy t_copy expand_copy"
-    " unsqueeze_copy squeeze_copy squeeze_copy.dims diagonal_scatter select_scatter slice_scatter as_strided_scatter"
+    " rot90 diag_embed pixel_shuffle pixel_unshuffle channel_shuffle"
+    " _to_copy clone stack roll select_copy slice_copy narrow_copy split_copy unbind_copy diagonal_copy unfold_copy"
+    " as_strided_copy view_copy alias_copy detach_copy view_as_real_copy view_as_complex_copy permute_copy transpose_copy"
+    " t_copy expand_copy unsqueeze_copy squeeze_copy squeeze_copy.dims diagonal_scatter select_scatter slice_scatter"
+    " as_strided_scatter"
     // by indices, in order, counted
-    " index index_put index_add index_reduce scatter_add scatter_reduce masked_select masked_scatter take put"
-    " _unsafe_masked_index _unsafe_masked_index_put_accumulate nonzero_static repeat_interleave.Tensor segment_reduce"
-    " embedding_renorm_ searchsorted bucketize isin bincount histc histogram"
-    " _histogramdd_bin_edges hash_tensor median.dim nanmedian.dim kthvalue mode count_nonzero unique_consecutive"
-    " _unique2 unique_dim"
+    " index index_put index_add index_reduce scatter_add scatter_reduce masked_select masked_scatter _unsafe_masked_index"
+    " _unsafe_masked_index_put_accumulate nonzero_static repeat_interleave.Tensor segment_reduce embedding_renorm_ searchsorted"
+    " bucketize isin bincount histc histogram _histogramdd_bin_edges hash_tensor kthvalue unique_consecutive _unique2"
+    " unique_dim"
     // products and factors of matrices
-    " mv addmv addbmm addr vdot dist linalg_vector_norm linalg_cross triangular_solve cholesky cholesky_inverse lu_unpack"
-    " linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_ldl_factor_ex linalg_ldl_solve"
-    " linalg_cholesky_ex linalg_inv_ex linalg_solve_ex linalg_pinv.tensor linalg_lstsq"
+    " addmv addbmm addr linalg_vector_norm triangular_solve cholesky cholesky_inverse linalg_lu_factor_ex linalg_lu_solve"
+    " linalg_ldl_factor_ex linalg_ldl_solve linalg_cholesky_ex linalg_inv_ex linalg_solve_ex linalg_pinv.tensor linalg_lstsq"
     " _sparse_addmm _convert_indices_from_coo_to_csr"
     // layers
-    " rrelu convolution conv_tbc native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
-    " _native_batch_norm_legit.no_stats _batch_norm_with_update max_pool2d_with_indices max_pool3d_with_indices avg_pool3d"
-    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d"
-    " max_unpool3d grid_sampler_2d grid_sampler_3d _upsample_bilinear2d_aa _upsample_bilinear2d_aa.vec ";
+    " rrelu convolution conv_tbc native_group_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats"
+    " _batch_norm_with_update max_pool2d_with_indices max_pool3d_with_indices avg_pool3d _adaptive_avg_pool3d"
+    " adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d"
+    " grid_sampler_2d grid_sampler_3d _upsample_bilinear2d_aa _upsample_bilinear2d_aa.vec ";
 
 bool is_one_call(const Operator& o) {
   std::string name = o.schema.full_name();

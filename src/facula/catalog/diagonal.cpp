@@ -99,7 +99,7 @@ FACULA_FAMILY(diagonal) {
   define("block_diag(Tensor[] tensors) -> Tensor")
       .doc("The matrix with the given ones along its diagonal, 0 elsewhere; numbers and vectors are rows.")
       .bind(hidden)
-      .procedure([](const std::vector<Tensor>& tensors) {
+      .composite([](const std::vector<Tensor>& tensors) {
         SymInt columns = int64_t(0), before = int64_t(0);
         Promotion p;
         std::vector<Tensor> blocks;
@@ -125,7 +125,6 @@ FACULA_FAMILY(diagonal) {
           "Rows and columns of `count` entries of a triangle: from row `first` on and from the left, `length` in the first row, in each other "
           "one more, up to all; of an upper one, from `first` up, from the right and from the last entry.")
       .bind(hidden)
-      .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape([](const Call& c) { return Dims{int64_t(2), c.integer("count")}; })
       .loop([](const LoopCall& c, Index i) {
@@ -145,7 +144,6 @@ FACULA_FAMILY(diagonal) {
   define("tril_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
       .doc("Rows and columns, [2, count], of the entries of a lower triangle, in row-major order.")
       .bind(function)
-      .non_differentiable()
       .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
         return triangle_indices(c, row, col, offset, false);
       })
@@ -153,7 +151,6 @@ FACULA_FAMILY(diagonal) {
   define("triu_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
       .doc("Rows and columns, [2, count], of the entries of an upper triangle, in row-major order.")
       .bind(function)
-      .non_differentiable()
       .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
         return triangle_indices(c, row, col, offset, true);
       })

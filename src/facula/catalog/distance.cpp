@@ -60,11 +60,12 @@ FACULA_FAMILY(distance) {
       .samples({"x1[3, 2], x2[4, 2], p=2, product=False", "x1[3, 2], x2[4, 2], p=1.5, product=False",
                 "x1[2, 3, 2], x2[2, 4, 2], p=2, product=True"});
   define("_cdist_forward(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor")
+      .grad_name("Cdist")
       .doc(
           "The p-norms of the differences of all pairs of points [*, n, width] and [*, m, width]: [*, n, m]. compute_mode 1 finds euclidean ones by a matrix product, 2 does not, 0 where there are more than 25 points.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .procedure([](const Tensor& x1, const Tensor& x2, double p, std::optional<int64_t> mode) {
+      .composite([](const Tensor& x1, const Tensor& x2, double p, std::optional<int64_t> mode) {
         for (auto* x : {&x1, &x2})
           runtime_check(is_floating(x->dtype()), "cdist")
               << "only supports floating-point dtypes, got " << x->dtype();

@@ -105,7 +105,7 @@ FACULA_FAMILY(embedding) {
   define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
       .doc("int64 [*, num_classes]: 1 at the class, else 0.")
       .bind(nn_functional)
-      .non_differentiable()
+      .non_differentiable("the operand is an integer")
       .reads_data()
       .procedure([](const Tensor& self, SymInt classes) {
         runtime_check(self.dtype() == DType::Int64, "one_hot")

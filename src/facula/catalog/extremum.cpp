@@ -105,19 +105,18 @@ FACULA_FAMILY(extremum) {
   define("max.other(Tensor self, Tensor other) -> Tensor")
       .converting_out()
       .doc("The larger of both, element by element.")
-      .procedure([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
+      .forwards("maximum")
       .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor")
       .converting_out()
       .doc("The smaller of both, element by element.")
-      .procedure([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
+      .forwards("minimum")
       .samples({"self![3, 4], other[4]"});
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("Largest values along `dim` and their first positions.")
       .dtypes(d::real)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
       .shapes(twice)
-      .non_differentiable({1})
       .loop([](const LoopCall& c, Index i) {
         return std::vector<Expr>{extremum(c, monoid::argmax, i, 0), extremum(c, monoid::argmax, i, 1)};
       })
@@ -130,7 +129,6 @@ FACULA_FAMILY(extremum) {
       .dtypes(d::real)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
       .shapes(twice)
-      .non_differentiable({1})
       .loop([](const LoopCall& c, Index i) {
         return std::vector<Expr>{extremum(c, monoid::argmin, i, 0), extremum(c, monoid::argmin, i, 1)};
       })
@@ -158,7 +156,6 @@ FACULA_FAMILY(extremum) {
       .doc("Position of the first largest value along `dim` (of the flattened tensor if None).")
       .dtypes(d::integral | d::floating)
       .result(ResultType::int64)
-      .non_differentiable()
       .shape(reduced_not_empty("the position of the maximum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); })
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
@@ -167,7 +164,6 @@ FACULA_FAMILY(extremum) {
       .doc("Position of the first smallest value along `dim` (of the flattened tensor if None).")
       .dtypes(d::integral | d::floating)
       .result(ResultType::int64)
-      .non_differentiable()
       .shape(reduced_not_empty("the position of the minimum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); })
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",

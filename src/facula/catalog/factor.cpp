@@ -111,7 +111,6 @@ FACULA_FAMILY(factor) {
       .library("linalg_lu_factor")
       .batched_in_front()
       .reference([](const Tensor& A) { return lu_reference(A); })
-      .non_differentiable({1, 2})
       .vjp([](const Vjp& v) { return grads(lu_gradient(v.result(0), v.result(1), v.grad(0))); })
       .samples({"A+[3, 3]", "A+[2, 3, 3]"});
   define(
@@ -151,9 +150,7 @@ FACULA_FAMILY(factor) {
       .doc("linalg.lu_factor_ex.")
       .bind(function)
       .reads_data()
-      .procedure([](const Tensor& self, bool pivot, bool check_errors) {
-        return linalg_lu_factor_ex(self, pivot, check_errors);
-      })
+      .forwards("linalg_lu_factor_ex")
       .samples({"self+[3, 3]"});
   define("_lu_permutation(Tensor pivots, SymInt rows) -> Tensor")
       .doc("Where each row goes when row i is exchanged with row pivots[i] - 1 for i = ..., 1, 0.")
@@ -173,10 +170,9 @@ FACULA_FAMILY(factor) {
       "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)")
       .doc("P, L and U of what lu_factor gives; empty what is not asked for.")
       .bind(function)
-      .non_differentiable({0})
-      .undifferenced("result P is a permutation, which does not change with the elements")
+      .non_differentiable({0}, "P is a permutation, which does not change with the elements")
       // By rows of an identity and by masks of one matrix, which rows of a few elements go along with.
-      .procedure([](const Tensor& LU_data, const Tensor& LU_pivots, bool unpack_data, bool unpack_pivots) {
+      .composite([](const Tensor& LU_data, const Tensor& LU_pivots, bool unpack_data, bool unpack_pivots) {
         check_matrices("lu_unpack", "LU_data", LU_data);
         DType d = LU_data.dtype();
         Tensor none = zeros({int64_t(0)}, d), p = none, l = none, u = none;
@@ -201,14 +197,12 @@ FACULA_FAMILY(factor) {
       })
       .samples(op::samples({{{{"LU_data", op::tensor({3, 3})}, {"LU_pivots", pivots_of({3})}}}}));
   define("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)")
-      .grad_name("LinalgLu")
       .doc(
           "A = P L U of each matrix: P a permutation, L lower triangular with 1 on the diagonal, U upper triangular.")
       .bind(linalg)
-      .non_differentiable({0})
-      .undifferenced("result P is a permutation, which does not change with the elements")
+      .non_differentiable({0}, "P is a permutation, which does not change with the elements")
       .autocast(Autocast::fp32)
-      .procedure([](const Tensor& A, bool pivot) {
+      .composite([](const Tensor& A, bool pivot) {
         check_lu_input("linalg_lu", A, pivot);
         auto [lu, pivots, info] = _linalg_lu_factor(A);
         return lu_unpack(lu, pivots);

@@ -262,7 +262,6 @@ FACULA_FAMILY(fft) {
       "fft_fftfreq(int n, float d=1.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("The frequencies of fft's results for n samples that lie d apart: 0, 1, ..., -2, -1 over n d.")
       .bind(fft)
-      .non_differentiable()
       .procedure([](const Call& c, int64_t n, double d) {
         runtime_check(n >= 0, c.op().name()) << "trying to create tensor with negative dimension " << n;
         Tensor k = cat({arange(0, (n + 1) / 2), arange(-(n / 2), 0)});
@@ -273,7 +272,6 @@ FACULA_FAMILY(fft) {
       "fft_rfftfreq(int n, float d=1.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("The frequencies of rfft's results for n samples that lie d apart: 0, 1, ... n // 2 over n d.")
       .bind(fft)
-      .non_differentiable()
       .procedure([](const Call& c, int64_t n, double d) {
         runtime_check(n >= 0, c.op().name()) << "trying to create tensor with negative dimension " << n;
         return mul(to_dtype(arange(0, n / 2 + 1), frequency_dtype(c)), 1.0 / (double(n) * d));

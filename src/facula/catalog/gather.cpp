@@ -69,10 +69,12 @@ FACULA_FAMILY(gather) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2]", "self[3, 4], dim=0, index<3>[2, 4]",
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
+      .grad_name("Gather")
       .doc("self at `indices` along `dim`, other dimensions broadcast; of the flat self without `dim`.")
       .exact_out()
       .dtypes(d::stored)
-      .procedure([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
+      .in_parts()
+      .composite([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
         if (!dim) return gather(flat(self), 0, flat(indices));
         runtime_check(self.dim() == indices.dim(), "take_along_dim")
             << "input and indices should have the same number of dimensions, but got " << self.dim()
@@ -88,9 +90,8 @@ FACULA_FAMILY(gather) {
       .samples({"self[3, 4], indices<4>[1, 2], dim=1", "self[3, 4], indices<12>[5]",
                 "self[3, 4], indices<3>[2, 1], dim=0"});
   define("take(Tensor self, Tensor index) -> Tensor")
-      .grad_name("Take")
       .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
-      .procedure([](const Tensor& self, const Tensor& index) {
+      .composite([](const Tensor& self, const Tensor& index) {
         runtime_check(index.dtype() == DType::Int64, "take")
             << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
         index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "take")

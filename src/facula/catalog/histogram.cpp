@@ -127,7 +127,7 @@ FACULA_FAMILY(histogram) {
           "The bin of each element between rising edges, the last of which belongs to the last bin; one more for what lies outside. (self - low) * per_length is less than one bin off.")
       .bind(hidden)
       .dtypes(d::floating)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
@@ -149,8 +149,7 @@ FACULA_FAMILY(histogram) {
           "How many elements lie in each of `bins` equal parts from min to max (of the elements where both are equal).")
       .dtypes(d::floating)
       .strict()
-      .non_differentiable()
-      .undifferenced(kCounts)
+      .non_differentiable(kCounts)
       .reads_data()
       .procedure([](const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
         runtime_check(bins > 0, "histc") << "bins must be > 0, got " << bins;
@@ -218,8 +217,7 @@ FACULA_FAMILY(histogram) {
       .called("histogramdd")
       .dtypes(d::floating)
       .strict()
-      .non_differentiable()
-      .undifferenced("PyTorch marks the edges as not differentiable")
+      .non_differentiable("PyTorch marks the edges as not differentiable")
       .reads_data()
       .procedure([](const Tensor& self, SymSpan bins, std::optional<std::vector<double>> range) {
         runtime_check(self.dim() >= 2, "histogramdd")

@@ -189,8 +189,7 @@ FACULA_FAMILY(householder) {
       .resized(by_columns("self", true))
       .autocast(Autocast::fp32)
       .doc("linalg.householder_product.")
-      .procedure(
-          [](const Tensor& self, const Tensor& input2) { return linalg_householder_product(self, input2); })
+      .forwards("linalg_householder_product")
       .samples({"self[4, 3], input2[2]"});
   define("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
       .resized(by_columns("self", true))

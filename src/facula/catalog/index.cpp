@@ -217,7 +217,6 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .bind(hidden)
-      .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
       .data_dependent("nonzero")
@@ -242,8 +241,8 @@ FACULA_FAMILY(index) {
       .samples({"condition?[3, 4]"});
   define("argwhere(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .reads_data()
-      .procedure([](const Tensor& self) { return nonzero(self); })
+      .forwards("nonzero")
       .samples({"self[3, 4]", "self[0, 3]"});
 }

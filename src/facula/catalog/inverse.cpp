@@ -22,7 +22,6 @@ FACULA_FAMILY(inverse) {
       .library("linalg_inv")
       .batched_in_front()
       .reference([](const Tensor& A) { return std::tuple(linalg_inv(A), as_codes(A)); })
-      .non_differentiable({1})
       .vjp(gradient_of_inverse)
       .samples({"A+[3, 3]"});
   define("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)")
@@ -48,7 +47,6 @@ FACULA_FAMILY(inverse) {
       .batched_in_front()
       .reference(
           [](const Tensor& A, const Tensor& B) { return std::tuple(_linalg_solve(A, B), as_codes(A)); })
-      .non_differentiable({1})
       .vjp(gradients_of_solution)
       .samples({"A+[3, 3], B[3, 2]"});
   define(

@@ -200,7 +200,7 @@ FACULA_FAMILY(linalg) {
       .resized(by_columns("self"))
       .doc("The inverse of each square matrix.")
       .autocast(Autocast::fp32)
-      .procedure([](const Tensor& self) { return linalg_inv(self); })
+      .forwards("linalg_inv")
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
   define("_linalg_inv_adjoint(Tensor A) -> Tensor")
       .doc("inv(A)^H, the gradient of log|det(A)|; infinities and NaN where A is singular.")
@@ -244,7 +244,7 @@ FACULA_FAMILY(linalg) {
       .samples(square_samples());
   define("det(Tensor self) -> Tensor")
       .doc("The determinant of each square matrix.")
-      .procedure([](const Tensor& self) { return linalg_det(self); })
+      .forwards("linalg_det")
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
       .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
@@ -274,11 +274,13 @@ FACULA_FAMILY(linalg) {
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
       .doc("Sign and logarithm of the absolute value of the determinant.")
-      .procedure([](const Tensor& self) { return linalg_slogdet(self); })
+      .forwards("linalg_slogdet")
       .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "Add" : "Where"); })
       .doc("Logarithm of the determinant; NaN if it is negative.")
-      .procedure([](const Tensor& self) {
+      .in_parts()
+      .composite([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
         if (is_complex(self.dtype())) return add(log(sign), log_size);
         return where(eq(sign, -1), full_like(log_size, std::numeric_limits<double>::quiet_NaN()), log_size);
@@ -318,7 +320,7 @@ FACULA_FAMILY(linalg) {
       .converting_out()
       .doc("linalg.cholesky.")
       .autocast(Autocast::fp32)
-      .procedure([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
+      .forwards("linalg_cholesky")
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
       .doc("X of A X = B for triangular A, of equal batch.")
@@ -360,13 +362,12 @@ FACULA_FAMILY(linalg) {
   define("linalg_matmul(Tensor self, Tensor other) -> Tensor")
       .doc("matmul.")
       .bind(linalg)
-      .procedure([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
+      .forwards("matmul")
       .samples({"self[3, 2], other[2, 3]"});
   define(
       "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg)
-      .procedure([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,
-                    std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
+      .forwards("norm")
       .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]", "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});
 }

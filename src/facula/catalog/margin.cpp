@@ -176,7 +176,7 @@ FACULA_FAMILY(margin) {
   define("_labels(Tensor self, SymInt classes) -> Tensor")
       .doc("self, whose elements have to be classes or -1.")
       .bind(hidden)
-      .non_differentiable()
+      .non_differentiable("the operand is an integer")
       .refuses(ErrorType::RuntimeError, {kLabels})
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {

@@ -69,8 +69,7 @@ void define_position(const char* name, const char* doc, double value, Position f
       "(Tensor input, int? dim=None, *, bool? keepdim=False, dtype? dtype=None, Tensor? mask=None) -> Tensor")
       .doc(doc)
       .bind(hidden)
-      .non_differentiable()
-      .undifferenced("positions, in the dtype of the elements")
+      .non_differentiable("positions, in the dtype of the elements")
       .procedure([value, f](const Call& c, const Tensor& input, std::optional<int64_t> dim,
                             std::optional<bool> keepdim, std::optional<DType> dtype, Given mask) {
         return to_dtype(f(filled(c, input, mask, value), dim, keepdim.value_or(false)),

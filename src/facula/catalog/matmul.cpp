@@ -137,10 +137,9 @@ FACULA_FAMILY(matmul) {
       })
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
-      .grad_name("Mv")
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
-      .procedure([](const Tensor& self, const Tensor& vec) {
+      .composite([](const Tensor& self, const Tensor& vec) {
         check_rank("mv", "self", self, 2, "a matrix");
         check_rank("mv", "vec", vec, 1, "a vector");
         check_product("mv", "self", "vec", self, vec);
@@ -152,8 +151,7 @@ FACULA_FAMILY(matmul) {
           "beta * addend + alpha * (self @ vec) for a matrix and a vector, summed and rounded once, in one sweep over the matrix.")
       .bind(hidden)
       .dtypes(d::numeric)
-      .non_differentiable()
-      .undifferenced("addmv and its kind compute their gradient themselves")
+      .non_differentiable("addmv and its kind compute their gradient themselves")
       .shape([](const Call& c) { return Dims{c.size("self", 0)}; })
       .loop([](const LoopCall& c, Index i) {
         Expr y = inner_product(
@@ -222,9 +220,8 @@ FACULA_FAMILY(matmul) {
                 "self[2, 3], other[3, 4]", "self[5, 2, 3], other[3]", "self[5, 1, 2, 3], other[4, 3, 2]",
                 "self[0, 3], other[3, 4]", "self[2, 0], other[0, 4]", "self[33, 65], other[65, 17]"});
   define("vdot(Tensor self, Tensor other) -> Tensor")
-      .grad_name("Vdot")
       .doc("Sum of the products of two vectors, the first conjugated.")
-      .procedure([](const Tensor& self, const Tensor& other) {
+      .composite([](const Tensor& self, const Tensor& other) {
         return dot(is_complex(self.dtype()) ? conj_physical(self) : self, other);
       })
       .samples({"self[5], other[5]"});

@@ -114,7 +114,7 @@ FACULA_FAMILY(matrix_function) {
   define("matrix_power(Tensor self, int n) -> Tensor")
       .exact_out(by_product)
       .doc("linalg.matrix_power.")
-      .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
+      .forwards("linalg_matrix_power")
       .samples({"self[3, 3], n=2"});
   define("linalg_matrix_exp(Tensor self) -> Tensor")
       .doc(
@@ -144,7 +144,7 @@ FACULA_FAMILY(matrix_function) {
       .samples({"self[3, 3]", "self[2, 3, 3](-4, 4)", "self[0, 0]"});
   define("matrix_exp(Tensor self) -> Tensor")
       .doc("linalg.matrix_exp.")
-      .procedure([](const Tensor& self) { return linalg_matrix_exp(self); })
+      .forwards("linalg_matrix_exp")
       .samples({"self[3, 3]"});
   define("linalg_multi_dot(Tensor[] tensors) -> Tensor")
       .doc(

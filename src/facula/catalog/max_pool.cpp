@@ -65,7 +65,6 @@ FACULA_FAMILY(max_pool) {
       .dtypes(d::integral)
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims(c.sizes("taps")); })
-      .non_differentiable()
       .format_of({"taps"})
       .loop([](const LoopCall& c, Index i) {
         Window w = window(c);
@@ -115,8 +114,7 @@ FACULA_FAMILY(max_pool) {
       .doc("max_pool2d_backward where channels lie side by side: each element asks its windows.")
       .dtypes(d::floating)
       .bind(hidden)
-      .non_differentiable()
-      .undifferenced("max_pool2d_backward, for which the library calls it, has the gradient")
+      .non_differentiable("max_pool2d_backward, for which the library calls it, has the gradient")
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad", "taps"})
       .loop(gathered)
@@ -128,8 +126,7 @@ FACULA_FAMILY(max_pool) {
           "max_pool2d_backward where rows lie side by side, before it is rounded: each window adds to an element.")
       .dtypes(d::floating)
       .bind(hidden)
-      .non_differentiable()
-      .undifferenced("max_pool2d_backward, for which the library calls it, has the gradient")
+      .non_differentiable("max_pool2d_backward, for which the library calls it, has the gradient")
       .result([](const Call& c) { return std::vector<DType>{compute_type(c.dtype("grad"))}; })
       .shape([](const Call& c) {
         auto sizes = c.ints("size");

@@ -13,6 +13,7 @@ using namespace facula::op;
 namespace d = facula::dtypes;
 
 namespace {
+constexpr const char* kStatistics = "PyTorch marks saved statistics as not differentiable";
 
 MaybeTensor maybe(const std::optional<Tensor>& t) { return t ? MaybeTensor(*t) : MaybeTensor(); }
 
@@ -62,9 +63,7 @@ FACULA_FAMILY(native) {
       .bind(function)
       .with_out()
       .for_out(statistics_by_channel)
-      .non_differentiable({1, 2})
-      .undifferenced(
-          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
+      .non_differentiable({1, 2}, kStatistics)
       .procedure(batch_normalised)
       .samples(
           {"input[4, 3], weight[3], bias[3], running_mean=None, running_var=None, training=True, momentum=0.1, eps=1e-5"});
@@ -74,9 +73,7 @@ FACULA_FAMILY(native) {
       .bind(function)
       .with_out()
       .for_out(statistics_by_channel)
-      .non_differentiable({1, 2})
-      .undifferenced(
-          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
+      .non_differentiable({1, 2}, kStatistics)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, bool training, double momentum, double eps) {
         return batch_normalised(input, weight, bias, mean, var, training, momentum, eps);
@@ -87,9 +84,7 @@ FACULA_FAMILY(native) {
       "_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("native_batch_norm without running statistics.")
       .bind(function)
-      .non_differentiable({1, 2})
-      .undifferenced(
-          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
+      .non_differentiable({1, 2}, kStatistics)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     bool training, double momentum, double eps) {
         return batch_normalised(input, weight, bias, nullopt, nullopt, training, momentum, eps);
@@ -101,9 +96,7 @@ FACULA_FAMILY(native) {
           "native_batch_norm of training, which updates the running statistics, and an empty tensor of bytes.")
       .bind(hidden)
       .with_out()
-      .non_differentiable({1, 2, 3})
-      .undifferenced(
-          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
+      .non_differentiable({1, 2, 3}, kStatistics)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, double momentum, double eps) {
         auto [y, of_batch, rstd] = batch_normalised(input, weight, bias, mean, var, true, momentum, eps);
@@ -168,10 +161,8 @@ FACULA_FAMILY(native) {
       "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
       .bind(function)
-      .non_differentiable({1, 2})
-      .undifferenced(
-          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
-      .procedure([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
+      .non_differentiable({1, 2}, kStatistics)
+      .composite([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, double eps) {
         Tensor y = layer_norm(input, shape, maybe(weight), maybe(bias), eps);
         Ints dims;
@@ -205,10 +196,11 @@ FACULA_FAMILY(native) {
   define("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor")
       .converting_out()
       .bad_conversion(ErrorType::TypeError)
+      .grad_name("Cat")
       .doc(
           "Each tensor padded to num_chunks equal chunks along `dim`, chunk k of all flattened and joined as line k.")
       .bind(hidden)
-      .procedure([](const std::vector<Tensor>& tensors, int64_t dim, int64_t chunks) {
+      .composite([](const std::vector<Tensor>& tensors, int64_t dim, int64_t chunks) {
         runtime_check(!tensors.empty() && chunks > 0, "_chunk_cat")
             << "expected tensors and num_chunks > 0, got " << tensors.size() << " and " << chunks;
         dim = wrap_dim("_chunk_cat", dim, tensors[0].dim());

@@ -66,6 +66,7 @@ FACULA_FAMILY(no_derivative) {
       .bind(hidden)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("dtype")}; })
       .shape([](const Call& c) { return Dims(c.ints("size")); })
+      .non_differentiable("the call raises")
       .library("no_derivative")
       .reference([](const Tensor& grad, Sizes, DType, std::string_view of) {
         bool fallback = of.starts_with("aten::");

@@ -248,7 +248,6 @@ FACULA_FAMILY(numeric) {
       .doc(
           "mantissa * 2^exponent with a mantissa of [0.5, 1) and an int32 exponent; 0, infinities and NaN stay.")
       .dtypes(d::floating)
-      .non_differentiable({1})
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int32}; })
       .pointwise([](Expr x) {
         Expr w = cast(x, DType::Float64), plain = isnan(w) | isinf(w) | eq(w, 0);
@@ -351,7 +350,7 @@ FACULA_FAMILY(numeric) {
   define(
       "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
       .doc("|self - other| <= atol + rtol * |other|, element by element; integers are compared in float64.")
-      .non_differentiable()
+      .non_differentiable("the results are truth values")
       .check([](const Call& c) {
         double rtol = c.real("rtol"), atol = c.real("atol");
         runtime_check(rtol >= 0 && atol >= 0, "isclose")

@@ -1,6 +1,7 @@
 // Order statistics: running extremes, modes, medians and quantiles.
 #include <limits>
 
+#include "facula/autograd/calls.h"
 #include "facula/catalog/selected.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -25,8 +26,7 @@ void define_running_extremum(const char* name, Monoid m, const char* doc) {
         c.dim("dim");
         return std::vector<Dims>(2, Dims(c.sizes("self")));
       })
-      .non_differentiable()
-      .undifferenced("cummax and cummin, which call it, take the elements at its positions")
+      .non_differentiable("cummax and cummin, which call it, take the elements at its positions")
       .loop([m](const LoopCall& c, Index i) {
         if (i.empty()) return std::vector<Expr>{c.load("self", i), integer(0)};
         int k = c.dim("dim");
@@ -42,7 +42,6 @@ void define_running_extremum(const char* name, Monoid m, const char* doc) {
       .doc(doc)
       .dtypes(d::real)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })
-      .non_differentiable({1})
       .composite([m](const Tensor& self, int64_t dim) {
         auto [values, marks] = m == monoid::max ? _cummax(self, dim) : _cummin(self, dim);
         if (self.dim() == 0) return std::tuple(values, marks);
@@ -164,11 +163,9 @@ FACULA_FAMILY(order) {
       "cummin", monoid::min,
       "Smallest values so far along `dim`, and where they were: of equal ones the last; NaN wins.");
   define("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
-      .grad_name("Mode")
       .doc("The most frequent value along `dim`, of several the smallest, and where it is last.")
       .dtypes(d::real)
-      .non_differentiable({1})
-      .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
+      .composite([](const Tensor& self, int64_t dim, bool keepdim) {
         check_line("mode", self, dim);
         if (self.dim() == 0) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
         auto [sorted, order] = sort(detach(self), dim, false, true);
@@ -180,7 +177,7 @@ FACULA_FAMILY(order) {
                ends = cat(std::vector<Tensor>{changes, edge}, k);
         Dims shape(size_t(self.dim()), SymInt(int64_t(1)));
         shape[size_t(k)] = n;
-        Tensor place = view(arange(Scalar(n.guard_int())), shape);
+        Tensor place = view(autograd::invoke("arange", {n}), shape);
         Tensor begin = std::get<0>(cummax(where(starts, place, zeros_like(place)), k));
         Tensor length = where(ends, sub(add(place, 1), begin), zeros_like(place));
         Tensor at = gather(order, k, argmax(length, k, true));
@@ -193,7 +190,7 @@ FACULA_FAMILY(order) {
       .doc("The middle of the elements along `dim` that are not NaN (the lower one of two), and where it is.")
       .dtypes(d::integral | d::floating)
       .strict()
-      .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
+      .composite([](const Tensor& self, int64_t dim, bool keepdim) {
         check_line("nanmedian", self, dim);
         if (!is_floating(self.dtype())) return median(self, dim, keepdim);
         if (self.dim() == 0) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));

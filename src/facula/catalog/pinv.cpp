@@ -196,8 +196,7 @@ FACULA_FAMILY(pinv) {
                           driver == "gels" ? zeros({int64_t(0)}, DType::Int64) : sum(gt(s, limit), {-1}),
                           tells ? s : none);
       })
-      .non_differentiable({1, 2})
-      .undifferenced("result singular_values is one that PyTorch marks as not differentiable")
+      .non_differentiable({2}, "PyTorch marks the singular values as not differentiable")
       .vjp([](const Vjp& v) {
         if (!v.grad(0).defined()) return grads(Tensor(), Tensor());
         Tensor p = pseudo_inverse(v["A"], {}, false), b = matmul(adjoint_of(p), v.grad(0));

@@ -83,7 +83,6 @@ FACULA_FAMILY(pool) {
         Dims s = pooled_sizes(c);
         return std::vector<Dims>{s, s};
       })
-      .non_differentiable({1})
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) { return best(c, i); })
       // By the taps; derived, it looks for the maxima anew.

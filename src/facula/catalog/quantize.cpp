@@ -127,7 +127,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .non_differentiable({1})
       .check([](const Call& c) {
         constexpr const char* name = "fake_quantize_per_tensor_affine";
         Scalar zero = c.number("zero_point");
@@ -152,7 +151,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .non_differentiable({1})
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, const Tensor& enabled,
                     int64_t quant_min, int64_t quant_max) {
         check_limits(quant_min, quant_max, "fake_quantize_per_tensor_affine");
@@ -172,7 +170,6 @@ FACULA_FAMILY(quantize) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .non_differentiable({1})
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                     int64_t quant_min, int64_t quant_max) {
         Dims along(size_t(self.dim()), SymInt(int64_t(1)));

@@ -71,8 +71,7 @@ FACULA_FAMILY(quantized) {
       .dtypes(d::any)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .non_differentiable()
-      .undifferenced("the elements are integers")
+      .non_differentiable("the elements are integers")
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
                     int64_t quant_max, DType dtype) {
         Tensor x = to_dtype(self, DType::Float32), inverse = reciprocal(to_dtype(scale, DType::Float32));
@@ -94,8 +93,7 @@ FACULA_FAMILY(quantized) {
       .dtypes(d::any)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .non_differentiable()
-      .undifferenced("the operands are integers")
+      .non_differentiable("the operands are integers")
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, DType dtype) {
         DType wide = itemsize(self.dtype()) > 2 ? DType::Float64 : DType::Float32;
         Tensor steps = to_dtype(sub(to_dtype(self, wide), to_dtype(zero_point, wide)), DType::Float32);
@@ -109,8 +107,7 @@ FACULA_FAMILY(quantized) {
       .dtypes(kBytes)
       .promote(Promote::none)
       .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
-      .non_differentiable()
-      .undifferenced("the elements are integers")
+      .non_differentiable("the elements are integers")
       .shape([](const Call& c) {
         check_operands(c, "self", "mat2");
         for (const char* what : {"self", "mat2"})
@@ -134,8 +131,7 @@ FACULA_FAMILY(quantized) {
       .dtypes(kBytes | d::floating)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .non_differentiable()
-      .undifferenced("the operands are integers")
+      .non_differentiable("the operands are integers")
       .shape([](const Call& c) {
         runtime_check(c.rank("input") == 2 && c.rank("weight") == 2 &&
                           c.size("input", 1) == c.size("weight", 1),
@@ -160,8 +156,7 @@ FACULA_FAMILY(quantized) {
       .dtypes(kBytes | d::floating)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .non_differentiable()
-      .undifferenced("the operands are integers")
+      .non_differentiable("the operands are integers")
       .shape([](const Call& c) {
         runtime_check(c.rank("input") == 4 && c.rank("weight") == 4, c.name())
             << "input and weight must have 4 dimensions, got shapes " << to_string(c.sizes("input"))

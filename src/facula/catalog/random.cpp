@@ -125,7 +125,6 @@ FACULA_FAMILY(random) {
       .doc("Seed and first counter of the next n numbers of the generator, as int64[2].")
       .bind(hidden)
       .draws()
-      .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call&) { return Dims{SymInt(int64_t(2))}; })
       .library("rng_take")
@@ -133,7 +132,7 @@ FACULA_FAMILY(random) {
   define("_uniform(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
       .doc("Uniform numbers in [0, 1).")
       .bind(hidden)
-      .non_differentiable()
+      .non_differentiable("the operand is the state of a generator")
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(catalog::checked_size)
       .loop([](const LoopCall& c, Index) {
@@ -145,7 +144,7 @@ FACULA_FAMILY(random) {
   define("_normal(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
       .doc("Standard normal numbers, by the transform of Box and Muller, 1958.")
       .bind(hidden)
-      .non_differentiable()
+      .non_differentiable("the operand is the state of a generator")
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(catalog::checked_size)
       .loop([](const LoopCall& c, Index) {
@@ -165,7 +164,7 @@ FACULA_FAMILY(random) {
       .doc(
           "Uniform integers from low on, below low + range, a number without sign (0: 2^64); each is made of `words` random words of 32 bits.")
       .bind(hidden)
-      .non_differentiable()
+      .non_differentiable("the operand is the state of a generator")
       .check(check_sizes_as_bounds)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(catalog::checked_size)
@@ -181,7 +180,7 @@ FACULA_FAMILY(random) {
       .doc("A random permutation of 0 .. n - 1 by the shuffle of Durstenfeld, 1964.")
       .bind(hidden)
       .draws()
-      .non_differentiable()
+      .non_differentiable("the operand is the state of a generator")
       .shape([](const Call& c) { return Dims{c.integer("n")}; })
       .library("randperm")
       .samples({"state<9>[2], n=7", "state<9>[2], n=0"});
@@ -252,7 +251,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform numbers in [0, 1), shaped like self.")
       .bind(function)
       .draws()
-      .undifferenced("draws take nothing but the shape of self")
+      .non_differentiable("the numbers depend on the shape of self alone")
       .in_place()
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
@@ -264,7 +263,7 @@ FACULA_FAMILY(random) {
       .doc("Standard normal numbers, shaped like self.")
       .bind(function)
       .draws()
-      .undifferenced("draws take nothing but the shape of self")
+      .non_differentiable("the numbers depend on the shape of self alone")
       .in_place()
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
@@ -276,7 +275,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [low, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .draws()
-      .undifferenced("draws take nothing but the shape of self")
+      .non_differentiable("the numbers depend on the shape of self alone")
       .in_place()
       .procedure([](const Call& c) {
         Tensor self = c.tensor("self");
@@ -290,7 +289,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [0, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .draws()
-      .undifferenced("draws take nothing but the shape of self")
+      .non_differentiable("the numbers depend on the shape of self alone")
       .in_place()
       .procedure([](const Call& c) {
         Tensor self = c.tensor("self");
@@ -322,8 +321,7 @@ FACULA_FAMILY(random) {
       .doc("1 with probability self, else 0.")
       .draws()
       .dtypes(d::floating)
-      .non_differentiable()
-      .undifferenced("draws do not move with their probability: PyTorch's gradient is zero")
+      .non_differentiable("draws do not move with their probability: PyTorch's gradient is zero")
       .reads_data()
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
@@ -343,7 +341,7 @@ FACULA_FAMILY(random) {
       .exact_out()
       .draws()
       .reads_data()
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure([](const Tensor& self, SymInt num_samples, bool replacement, std::optional<Generator*> g) {
         runtime_check(self.dim() == 1 || self.dim() == 2, "multinomial")
             << "prob_dist must be 1 or 2 dim, got shape " << to_string(self.sizes());

@@ -17,7 +17,8 @@ using namespace facula::catalog::random_helpers;
 
 namespace {
 Definer in_place_fill(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(method).draws().non_differentiable());
+  return std::move(
+      define(schema).doc(doc).bind(method).draws().non_differentiable("random numbers replace the elements"));
 }
 // Writes make(sizes) into a large tensor piece by piece, so that the intermediate values take the memory of one piece.
 // The generator hands out numbers in blocks of four: pieces of a multiple of four elements get the same numbers as the

@@ -63,8 +63,7 @@ Definer proposal(const char* schema, const char* doc) {
   return std::move(define(schema)
                        .doc(doc)
                        .bind(hidden)
-                       .non_differentiable()
-                       .undifferenced("draws have no gradient until they are accepted")
+                       .non_differentiable("draws have no gradient until they are accepted")
                        .shape([](const Call& c) { return Dims(c.sizes("self")); }));
 }
 // Positive and not NaN, as the proposals need it; what the others give does not come from them.
@@ -242,8 +241,7 @@ FACULA_FAMILY(random_gamma) {
       .bind(function)
       .draws()
       .reads_data()
-      .non_differentiable()
-      .undifferenced("draws do not move with their rate: PyTorch's gradient is zero")
+      .non_differentiable("draws do not move with their rate: PyTorch's gradient is zero")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "poisson");
         runtime_check(true_everywhere(ge(self, 0.0)), "poisson")

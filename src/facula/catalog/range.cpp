@@ -54,7 +54,6 @@ FACULA_FAMILY(range) {
   define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")
       .doc("start + k * step for k below n.")
       .bind(hidden)
-      .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape([](const Call& c) { return Dims{c.integer("n")}; })
       .loop([](const LoopCall& c, Index i) {
@@ -68,7 +67,6 @@ FACULA_FAMILY(range) {
       .doc("start, start + step, ... below end; int64 if all are integers.")
       .bind(function)
       .keeps_out_shape()
-      .non_differentiable()
       .procedure([](const Call& c) {
         if (is_symbolic(c["start"]) || is_symbolic(c["end"])) return range_of_sizes(c, c["start"], c["step"]);
         Scalar start = c.number("start"), end = c.number("end"), step = c.number("step");
@@ -110,7 +108,6 @@ FACULA_FAMILY(range) {
       .doc("0, 1, ... below end.")
       .bind(function)
       .keeps_out_shape()
-      .non_differentiable()
       .procedure([](const Call& c) {
         if (is_symbolic(c["end"])) return range_of_sizes(c, Value(int64_t(0)), Value(int64_t(1)));
         Scalar end = c.number("end");
@@ -124,7 +121,6 @@ FACULA_FAMILY(range) {
       .doc("`steps` numbers from start to end, evenly spaced, both included.")
       .bind(function)
       .keeps_out_shape()
-      .non_differentiable()
       .check(fitting({"start", "end"}))
       .result([](const Call& c) { return std::vector<DType>{linspace_dtype(c)}; })
       .shape([](const Call& c) {
@@ -158,8 +154,7 @@ FACULA_FAMILY(range) {
       .doc("`steps` numbers between two 0-d tensors.")
       .bind(function)
       .keeps_out_shape()
-      .non_differentiable()
-      .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
+      .non_differentiable("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()
       .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
         runtime_check(start.dim() == 0 && end.dim() == 0, "linspace")
@@ -173,7 +168,6 @@ FACULA_FAMILY(range) {
       .doc("`steps` numbers from base^start to base^end, whose logarithms are evenly spaced.")
       .bind(function)
       .keeps_out_shape()
-      .non_differentiable()
       .procedure([](const Call& c, Scalar start, Scalar end, SymInt steps, double base) {
         DType t = linspace_dtype(c);
         supported_check(t != DType::Bool && !is_limited(t), "logspace")
@@ -195,8 +189,7 @@ FACULA_FAMILY(range) {
       .doc("The same between 0-d tensors.")
       .bind(function)
       .keeps_out_shape()
-      .non_differentiable()
-      .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
+      .non_differentiable("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()
       .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps, double base) {
         runtime_check(start.dim() == 0 && end.dim() == 0, "logspace")

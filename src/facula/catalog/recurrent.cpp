@@ -204,8 +204,7 @@ FACULA_FAMILY(recurrent) {
                                  lstm ? Dims(c.sizes("cx")) : none,
                                  c.flag("keep") ? Dims{rows, units * SymInt(kept) + c.size("hx", 1)} : none};
       })
-      .non_differentiable({3})
-      .undifferenced("result kept serves the gradient of the others alone")
+      .non_differentiable({3}, "it serves the gradient of the others alone")
       .library("recurrence")
       .reference([](const Call& c) {
         Direction d(c);
@@ -237,8 +236,7 @@ FACULA_FAMILY(recurrent) {
                                  states,          cell == Cell::lstm ? Dims(c.sizes("cx")) : none,
                                  states_of_steps, c.has("w_hr") ? states_of_steps : none};
       })
-      .non_differentiable()
-      .undifferenced("gradients of gradients go step by step, by other operators")
+      .non_differentiable("gradients of gradients go step by step, by other operators")
       .library("recurrence_backward")
       .reference(backward_reference)
       .samples(

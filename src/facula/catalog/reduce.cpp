@@ -184,7 +184,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::stored)
       .doc("Is any element over `dim` non-zero?")
       .result(truth_dtype)
-      .non_differentiable()
+      .non_differentiable("the results are truth values")
       .shape(truth_sizes)
       .loop([](const LoopCall& c, Index i) { return truth(c, monoid::any, i); })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
@@ -193,7 +193,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::stored)
       .doc("Are all elements over `dim` non-zero?")
       .result(truth_dtype)
-      .non_differentiable()
+      .non_differentiable("the results are truth values")
       .shape(truth_sizes)
       .loop([](const LoopCall& c, Index i) { return truth(c, monoid::all, i); })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
@@ -201,14 +201,14 @@ FACULA_FAMILY(reduce) {
   define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor")
       .converting_out()
       .doc("How many elements over `dim` are non-zero.")
-      .procedure([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
+      .composite([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
   define("hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor")
       .doc(
           "The exclusive or over `dim` (all) of the elements' 64 bits, integers as int64 and numbers as float64, in uint64. `mode` must be 0.")
       .dtypes(d::integral | d::floating | d::boolean)
       .exact_out()
-      .non_differentiable()
+      .non_differentiable("the results are integers")
       .procedure([](const Tensor& self, SymSpan dim, bool keepdim, int64_t mode) {
         runtime_check(mode == 0, "hash_tensor") << "unknown hash_tensor mode: " << mode << ", expected 0";
         return hash_of(self, dim, keepdim);

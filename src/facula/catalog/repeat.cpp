@@ -30,7 +30,6 @@ FACULA_FAMILY(repeat) {
   define("_repeated_positions(Tensor counts) -> Tensor")
       .doc("Of a vector of int64: k, counts[k] times, for all k in order.")
       .bind(hidden)
-      .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) {
         Tensor counts = c.tensor("counts");
@@ -54,7 +53,7 @@ FACULA_FAMILY(repeat) {
       .doc("k, repeats[k] times, for all k in order.")
       .bind(function)
       .reads_data()
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure([](const Call& c, const Tensor& repeats) {
         check_repeats(repeats, 1, "only accepts a vector of int64 or int32 as repeats");
         return to_dtype(positions(c, repeats), repeats.dtype());
@@ -98,7 +97,6 @@ FACULA_FAMILY(repeat) {
       .doc(
           "A vector in one element of memory, as long as the single integer in `self` says: a trace makes a size of it.")
       .bind(hidden)
-      .non_differentiable()
       .checks()
       .dtypes(d::integral)
       .result(ResultType::boolean)

@@ -15,7 +15,6 @@ FACULA_FAMILY(resample_bytes) {
       .doc(
           "For each of `size` results those of n elements that it reads, their weights, and sums of weights of one element.")
       .bind(hidden)
-      .non_differentiable()
       .result([](const Call&) { return std::vector<DType>{DType::Int64, DType::Float64, DType::Float64}; })
       .shapes([](const Call& c) {
         check_positive(c["n"].ints(), c["n"].ints(), c["size"].ints());
@@ -33,7 +32,7 @@ FACULA_FAMILY(resample_bytes) {
       .bind(hidden)
       .dtypes(kBytes | dtypes_where([](DType t) { return t == DType::Int32 || t == DType::Int64; }))
       .promote(Promote::none)
-      .non_differentiable()
+      .non_differentiable("the operands are integers")
       .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
       .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.size("at", 0)); })
       .checks()

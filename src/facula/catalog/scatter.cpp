@@ -227,11 +227,10 @@ FACULA_FAMILY(scatter) {
       })
       .samples(segments());
   define("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor")
-      .grad_name("Put")
       .doc("self, taken as one vector, with the elements of source written, or added, at index.")
       .bind(function | method)
       .in_place()
-      .procedure([](const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+      .composite([](const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
         runtime_check(index.dtype() == DType::Int64, "put")
             << "expected dtype int64 for index, got " << index.dtype();
         runtime_check(source.dtype() == self.dtype(), "put")

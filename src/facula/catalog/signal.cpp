@@ -59,7 +59,7 @@ Tensor windowed(std::string_view kind, const Window& w, double p, std::optional<
 
 // torch.NAME(window_length, periodic=True, ...).
 Definer old_window(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(function).non_differentiable());
+  return std::move(define(schema).doc(doc).bind(function));
 }
 template <class F>
 Tensor sampled(const Call& c, int64_t length, bool periodic, F&& f) {
@@ -77,7 +77,6 @@ FACULA_FAMILY(signal) {
       "_window(str kind, int M, bool sym, float parameter=0, float? center=None, *, dtype? dtype=None) -> Tensor")
       .doc("The window functions of facula.signal.windows but the sums of cosines of any coefficients.")
       .bind(hidden)
-      .non_differentiable()
       .procedure([](const Call& c, std::string_view kind, int64_t length, bool sym, double p,
                     std::optional<double> center) {
         return to_dtype(windowed(kind, {length, sym}, p, center),
@@ -88,8 +87,7 @@ FACULA_FAMILY(signal) {
   define("_general_cosine_window(Tensor a, int M, bool sym, *, dtype? dtype=None) -> Tensor")
       .doc("sum (-1)^k a[k] cos(2 pi k i / n) over the period n.")
       .bind(hidden)
-      .non_differentiable()
-      .undifferenced("the window functions take their coefficients as numbers")
+      .non_differentiable("the window functions take their coefficients as numbers")
       .procedure([](const Call& c, const Tensor& a, int64_t length, bool sym) {
         Window w{length, sym};
         Tensor y = w.ones();

@@ -67,7 +67,6 @@ Definer position_along(const char* schema, const char* doc, const char* library)
           .doc(doc)
           .bind(hidden)
           .dtypes(d::integral | d::floating)
-          .non_differentiable()
           .result(ResultType::int64)
           .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
           .library(library)
@@ -94,7 +93,6 @@ FACULA_FAMILY(sort) {
         return std::vector<Dims>(2, Dims(c.sizes("self")));
       })
       .strides_of("self")
-      .non_differentiable({1})
       .library("sort")
       .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("descending")); })
@@ -105,7 +103,7 @@ FACULA_FAMILY(sort) {
            {{{"self", unequal({})}}}}));
   define("argsort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> Tensor")
       .doc("The indices that sort along `dim`.")
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure([](const Tensor& self, int64_t dim, bool descending, bool) {
         return std::get<1>(sort(self, dim, descending, true));
       })
@@ -124,7 +122,6 @@ FACULA_FAMILY(sort) {
         auto sizes = c.sizes("self");
         return std::vector<Dims>(2, sizes.empty() ? Dims{} : with(sizes, c.dim("dim"), k));
       })
-      .non_differentiable({1})
       .library("topk")
       .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("largest")); })
@@ -181,7 +178,7 @@ FACULA_FAMILY(sort) {
       .doc("The middle element along `dim` (the lower one of two; NaN if there is one), and where it is.")
       .dtypes(d::integral | d::floating)
       .strict()
-      .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
+      .composite([](const Tensor& self, int64_t dim, bool keepdim) {
         int d = wrap_dim("median", dim, self.dim());
         SymInt n = self.dim() ? self.size(d) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "median")

@@ -153,14 +153,13 @@ FACULA_FAMILY(sparse) {
           "The product of matrices of which some are sparse. The gradient of a sparse one has elements where the matrix has.")
       .bind(hidden)
       .called("sparse.mm")
-      .procedure([](const Tensor& sparse, const Tensor& dense) { return facula::mm(sparse, dense); })
+      .forwards("mm")
       .samples({"sparse[3, 2], dense[2, 4]"});
   define("_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2), with the gradients of `_sparse_mm`.")
       .bind(hidden)
       .called("sparse.addmm")
-      .procedure([](const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
-                    const Scalar& alpha) { return facula::addmm(self, mat1, mat2, beta, alpha); })
+      .forwards("addmm")
       .samples({"self[3, 4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2"});
   define("_sparse_sum(Tensor self, int[1]? dim=None, *, dtype? dtype=None) -> Tensor")
       .doc("The sum of a sparse tensor over `dim`; its gradient has elements where the tensor has.")
@@ -206,18 +205,17 @@ FACULA_FAMILY(sparse) {
   define("_indices(Tensor self) -> Tensor")
       .doc("The indices of a sparse tensor, coalesced or not.")
       .bind(method)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure(sp::refused("sparse coordinate"));
   define("_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor, coalesced or not, without history.")
       .bind(method)
-      .non_differentiable()
-      .undifferenced("PyTorch marks the result as not differentiable; values() has a gradient")
+      .non_differentiable("PyTorch marks the result as not differentiable; values() has a gradient")
       .procedure(sp::refused("sparse"));
   define("indices(Tensor self) -> Tensor")
       .doc("The indices of a coalesced sparse tensor, int64 [sparse dims, nnz].")
       .bind(method)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure(sp::refused("sparse coordinate"));
   define("values(Tensor self) -> Tensor")
       .doc("The values of a coalesced sparse tensor, [nnz, dense sizes...].")
@@ -226,22 +224,22 @@ FACULA_FAMILY(sparse) {
   define("crow_indices(Tensor self) -> Tensor")
       .doc("Where the rows of a CSR matrix begin among its elements, [rows + 1].")
       .bind(method)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure(sp::refused("sparse row compressed"));
   define("col_indices(Tensor self) -> Tensor")
       .doc("The columns of the elements of a CSR matrix.")
       .bind(method)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure(sp::refused("sparse row compressed"));
   define("ccol_indices(Tensor self) -> Tensor")
       .doc("Where the columns of a CSC matrix begin among its elements, [columns + 1].")
       .bind(method)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure(sp::refused("sparse column compressed"));
   define("row_indices(Tensor self) -> Tensor")
       .doc("The rows of the elements of a CSC matrix.")
       .bind(method)
-      .non_differentiable()
+      .non_differentiable("the results are positions")
       .procedure(sp::refused("sparse column compressed"));
   define("_sparse_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor.")

@@ -154,7 +154,7 @@ FACULA_FAMILY(tensor_product) {
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
       .bind(linalg)
       .dtypes(d::numeric)
-      .procedure([](const Call& c, const Tensor& self, const Tensor& other, int64_t dim) {
+      .composite([](const Call& c, const Tensor& self, const Tensor& other, int64_t dim) {
         runtime_check(self.dim() == other.dim(), c.name())
             << "inputs must have the same number of dimensions: " << to_string(self.sizes()) << " and "
             << to_string(other.sizes());
@@ -204,15 +204,14 @@ FACULA_FAMILY(tensor_product) {
   define("linalg_diagonal(Tensor(a) A, *, SymInt offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)")
       .doc("The diagonal of the last two dimensions, or of dim1 and dim2, as the last dimension.")
       .bind(linalg)
-      .procedure([](const Tensor& A, SymInt offset, int64_t dim1, int64_t dim2) {
-        return diagonal(A, offset, dim1, dim2);
-      })
+      .forwards("diagonal")
       .samples({"A[2, 3, 4]", "A[3, 4], offset=1"});
   define("kron(Tensor self, Tensor other) -> Tensor")
       .grad_name("UnsafeView")
       .converting_out()
       .doc("The Kronecker product: each element of self times all of other, as blocks.")
-      .procedure([](const Tensor& self, const Tensor& other) {
+      .in_parts()
+      .composite([](const Tensor& self, const Tensor& other) {
         Dims left, right, sizes;
         int rank = std::max(self.dim(), other.dim());
         auto size = [&](const Tensor& t, int k) {
@@ -269,10 +268,12 @@ FACULA_FAMILY(tensor_product) {
       .samples({"self[2, 3, 4], other[4, 3, 2], dims_self=[1, 2], dims_other=[1, 0]",
                 "self[3], other[3], dims_self=[0], dims_other=[0]"});
   define("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor")
+      .grad_name("View")
       .doc(
           "Powers 0 to N - 1 of each element along a new last dimension; N is the size of the last one without.")
       .bind(linalg)
-      .procedure([](const Tensor& x, std::optional<SymInt> N) {
+      .in_parts()
+      .composite([](const Tensor& x, std::optional<SymInt> N) {
         runtime_check(x.dtype() != DType::Bool, "linalg.vander") << "does not support bool";
         runtime_check(x.dim() > 0 || N, "linalg.vander")
             << "without N x must have at least 1 dimension, got a 0-d tensor";
@@ -282,9 +283,11 @@ FACULA_FAMILY(tensor_product) {
       })
       .samples({"x[3]", "x[2, 3], N=2"});
   define("vander(Tensor x, SymInt? N=None, bool increasing=False) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name(c.flag("increasing") ? "View" : "Flip"); })
       .doc("Powers N - 1 to 0 of each element of a vector, rising if `increasing`.")
       .bind(function)
-      .procedure([](const Tensor& x, std::optional<SymInt> N, bool increasing) {
+      .in_parts()
+      .composite([](const Tensor& x, std::optional<SymInt> N, bool increasing) {
         runtime_check(x.dim() == 1, "vander")
             << "x must be a one-dimensional tensor, got shape " << to_string(x.sizes());
         SymInt n = N ? *N : x.size(0);

@@ -54,13 +54,8 @@ Unique values_without_derivative(Unique u, const Tensor& self, const char* of) {
 }
 
 Definer first_of_runs(const char* schema, const char* doc, const char* function) {
-  return std::move(define(schema)
-                       .doc(doc)
-                       .bind(hidden)
-                       .dtypes(d::stored)
-                       .non_differentiable()
-                       .data_dependent(function)
-                       .samples({"self<3>[7]", "self<2>[5, 2]", "self[1]", "self[0, 3]"}));
+  return std::move(define(schema).doc(doc).bind(hidden).dtypes(d::stored).data_dependent(function).samples(
+      {"self<3>[7]", "self<2>[5, 2]", "self[1]", "self[0, 3]"}));
 }
 // By row: whether it differs from the previous row.
 Tensor changes(const Tensor& self) {
@@ -84,7 +79,7 @@ FACULA_FAMILY(unique) {
       .reference([](const Tensor& self) { return squeeze(nonzero(changes(self)), Sizes{int64_t(1)}); });
   first_of_runs("_run_values(Tensor self) -> Tensor",
                 "The first of each run of equal slices along the first dimension.", "run_values")
-      .undifferenced("unique and its variants, which call it, have no derivative")
+      .non_differentiable("unique and its variants, which call it, have no derivative")
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .reference([](const Tensor& self) {
         return index_select(self, 0, squeeze(nonzero(changes(self)), Sizes{int64_t(1)}));

@@ -46,8 +46,7 @@ FACULA_FAMILY(view) {
   define("_view_dtype(Tensor(a) self, dtype dtype) -> Tensor(a)")
       .doc("The same bytes as elements of another dtype.")
       .bind(hidden)
-      .non_differentiable()
-      .undifferenced("the bytes of the elements are read as another dtype")
+      .non_differentiable("the bytes of the elements are read as another dtype")
       .view([](const Call& c, Geometry g) {
         check_resolved(c, "view", "has other bytes than it shows");
         g.as_dtype(c.dtype("self"), *c.maybe_dtype("dtype"));
@@ -69,8 +68,7 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3]"});
   define("detach(Tensor(a) self) -> Tensor(a)")
       .doc("self cut off from the graph of gradients; shares storage and version.")
-      .non_differentiable()
-      .undifferenced("it is what the function is for")
+      .non_differentiable("it is what the function is for")
       .view([](const Call&, Geometry g) { return g; })
       .samples({"self[2, 3]"});
   define("_conj(Tensor(a) self) -> Tensor(a)")
@@ -346,7 +344,7 @@ FACULA_FAMILY(view) {
       .samples({"self[4], other[3, 4]"});
   define("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)")
       .doc("self expanded to `size`.")
-      .procedure([](const Tensor& self, SymSpan size) { return expand(self, size); })
+      .forwards("expand")
       .samples({"self[4], size=[3, 4]"});
   define("unsqueeze(Tensor(a) self, int dim) -> Tensor(a)")
       .doc("A dimension of size 1 inserted before `dim`.")

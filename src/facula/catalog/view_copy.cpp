@@ -35,7 +35,7 @@ void define_copy(const Operator& view) {
       })
       .samples(view.recipes);
   copy.dtypes(view.dtypes);
-  if (!view.differentiable) copy.non_differentiable().undifferenced(view.undifferenced);
+  if (!view.differentiable) copy.non_differentiable(view.undifferenced);
   if (view.schema.returns[0].list) copy.with_out();
   if (name == "narrow") {
     copy.converting_out().bad_conversion(ErrorType::TypeError).check([](const Call& c) {

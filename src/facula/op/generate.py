@@ -338,6 +338,8 @@ def apply_chain(op: Operator, calls: list[tuple[str, str]]) -> None:
             )
         elif name in KINDS:
             op.kind = name
+        elif name == "forwards":
+            op.kind = "procedure"
 
 
 @dataclass

@@ -1,6 +1,7 @@
 #include "facula/op/operator.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "facula/op/batched.h"
 #include "facula/op/grad_name.h"
@@ -169,19 +170,21 @@ Definer& Definer::in_place() {
   op_->forms.in_place = true;
   return *this;
 }
-Definer& Definer::non_differentiable() {
+Definer& Definer::non_differentiable(std::string why) {
   op_->differentiable = false;
-  return *this;
+  return undifferenced(std::move(why));
 }
-Definer& Definer::non_differentiable(std::vector<int> results) {
+Definer& Definer::non_differentiable(std::vector<int> results, std::string why) {
   op_->non_differentiable = std::move(results);
-  return *this;
+  return undifferenced(std::move(why));
 }
 Definer& Definer::samples(Samples s) {
   op_->recipes = std::move(s);
   return *this;
 }
 Definer& Definer::undifferenced(std::string why) {
+  internal_check(op_->undifferenced.empty())
+      << op_->schema.full_name() << ": two reasons why the gradient is not the derivative";
   op_->undifferenced = std::move(why);
   return *this;
 }
@@ -222,6 +225,32 @@ Definer& Definer::library(std::string name) {
 Definer& Definer::data_dependent(std::string name) {
   op_->definition = DataDependent();
   draft_->backed.name = std::move(name);
+  return *this;
+}
+Definer& Definer::forwards(std::string name, std::vector<Value> rest) {
+  struct Target {  // which may be defined later
+    std::string name;
+    std::vector<Value> rest;
+    std::atomic<const Operator*> op = nullptr;
+  };
+  auto to = std::make_shared<Target>(std::move(name), std::move(rest));
+  auto forward = [to](const Call& c, Form form) {
+    const Operator* target = to->op.load(std::memory_order_relaxed);
+    if (!target) to->op = target = &get(to->name);
+    SmallVector<Value, 8> args;
+    for (size_t k = 0; k < c.op().schema.parameters.size(); ++k) args.push_back(c.at(k));
+    for (auto& v : to->rest) args.push_back(v);
+    args.resize(target->schema.parameters.size());
+    return call(*target, args, form);
+  };
+  op_->definition = Procedure{[forward](const Call& c) { return forward(c, Form::functional); }, {}};
+  draft_->in_place = [forward](const Call& c) { return forward(c, Form::in_place); };
+  draft_->forwards_to = to->name;
+  draft_->added = to->rest.size();
+  return *this;
+}
+Definer& Definer::in_parts() {
+  draft_->in_parts = true;
   return *this;
 }
 Definer& Definer::batched(BatchRule rule) {

@@ -112,8 +112,10 @@ struct Composite {
   uint64_t operand_floats = 0;
   // The body uses sizes as numbers: it is traced with concrete sizes instead of symbols.
   bool exact_sizes = false;
+  // Dispatch modes see the calls of the body, as PyTorch's function of this name is no operator to them.
+  bool in_parts = false;
 };
-// An operator defined by calls that run one by one: the body writes, reads data, or forwards to one operator.
+// An operator defined by calls that run one by one (docs/architecture.md says when).
 struct Procedure {
   CompositeBody body;
   CompositeBody in_place;  // writes to self, if that is more than a copy of the result
@@ -228,9 +230,9 @@ class Operator {
   // vice versa (docs/adding_an_operator.md).
   std::string transpose;
   bool differentiable = true;           // results carry gradients (for single results: non_differentiable)
-  std::vector<int> non_differentiable;  // numbers of results that never do (indices)
+  std::vector<int> non_differentiable;  // numbers of results that never do
   bool carries_gradient(size_t result) const;  // according to these two; the dtype may still forbid it
-  // The reason why finite differences do not show the gradient, so that tests do not compare them; empty: they do.
+  // Why results carry no gradient, or, if they do, why it is not their derivative, which finite differences show.
   std::string undifferenced;
   // The name of grad_fn, which programs print and read, if PyTorch's formula belongs to another operator: a part of
   // this one, a variant that PyTorch has, or the last step of a function that PyTorch writes in steps. Unset or
@@ -293,6 +295,9 @@ struct Draft {
   Backed backed;
   ChannelsLast channels_last = ChannelsLast::no;
   CompositeBody in_place;
+  bool in_parts = false;
+  std::string forwards_to;  // the operator that the body calls, if it does nothing else
+  size_t added = 0;         // the number of arguments that it adds to its own
 };
 
 Grads transposed(const Vjp& v);  // calls the operator that is the transpose
@@ -338,9 +343,10 @@ class Definer {
   Definer& bad_conversion(ErrorType type);
   Definer& in_place();  // the form name_
   template <class F>
-  Definer& in_place(F body);      // for a procedure: writes to self
-  Definer& non_differentiable();  // no result does
-  Definer& non_differentiable(std::vector<int> results);
+  Definer& in_place(F body);  // for a procedure: writes to self
+  // No result carries a gradient, or none of these. Results that are not floating point carry none anyway.
+  Definer& non_differentiable(std::string why);
+  Definer& non_differentiable(std::vector<int> results, std::string why);
   Definer& undifferenced(std::string why);
   Definer& grad_name(std::string stem, int number = 0);  // the name of that function's node
   Definer& grad_name(GradName rule);                     // a name that depends on the call
@@ -370,6 +376,10 @@ class Definer {
   Definer& composite(F f);
   template <class F>
   Definer& procedure(F f);  // like composite
+  // A procedure that only calls the operator `name`: with its own arguments in order, followed by `rest`. In place it
+  // writes with that operator's form.
+  Definer& forwards(std::string name, std::vector<Value> rest = {});
+  Definer& in_parts();
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
   Definer& foreign(std::shared_ptr<ForeignFunctions> functions);

@@ -23,6 +23,12 @@ struct Registry {
   std::vector<std::unique_ptr<const Operator>> unlisted;    // nameless, or retired
   std::unique_ptr<Draft> pending;                           // under construction
   std::unordered_map<std::string, std::string> transposes;  // of operators that are defined later
+  struct Forwarding {
+    const Operator* op;
+    std::string target;
+    size_t added;  // arguments
+  };
+  std::vector<Forwarding> forwarding;
 };
 
 // Never destroyed: operators are used until the last thread ends.
@@ -45,6 +51,7 @@ void place(Draft& d) {
       << n << ": .channels_last(...) is for what a library computes";
   internal_check(op.is<Procedure>() || !d.in_place)
       << n << ": .in_place(body) is for procedures; other kinds derive it";
+  internal_check(op.is<Composite>() || !d.in_parts) << n << ": .in_parts() is for composites";
   if (auto* loop = op.as<Loop>()) {
     static_cast<Shaped&>(*loop) = std::move(static_cast<Shaped&>(d.backed));
     if (!loop->shape) loop->shape = shape_of_first;
@@ -54,8 +61,14 @@ void place(Draft& d) {
   } else if (auto* dependent = op.as<DataDependent>()) {
     static_cast<Backed&>(*dependent) = std::move(d.backed);
   } else if (auto* procedure = op.as<Procedure>()) {
-    procedure->in_place = std::move(d.in_place);
+    if (d.forwards_to.empty() || op.forms.in_place) procedure->in_place = std::move(d.in_place);
+  } else if (auto* composite = op.as<Composite>()) {
+    composite->in_parts = d.in_parts;
   }
+}
+
+bool has_tensor(const Operator& op) {
+  return std::ranges::any_of(op.schema.parameters, [](auto& p) { return p.type == Type::Tensor; });
 }
 
 void derive(Operator& op) {
@@ -63,7 +76,8 @@ void derive(Operator& op) {
   op.effects.writes = s.mutates();
   op.effects.reads_data |= op.is<DataDependent>();
   op.effects.checks |= bool(op.check);
-  if (op.result_type == ResultType::boolean || op.result_type == ResultType::int64) op.differentiable = false;
+  bool integers = op.result_type == ResultType::boolean || op.result_type == ResultType::int64;
+  if (integers || (!op.is<Foreign>() && !has_tensor(op))) op.differentiable = false;
   bool all_tensors = !s.returns.empty();
   for (auto& r : s.returns) all_tensors &= r.type == Type::Tensor && !r.list && !r.alias;
   op.forms.out = (all_tensors && !op.is<View>() && !op.is<Foreign>() && !s.mutates()) || op.forms.wants_out;
@@ -133,6 +147,13 @@ void check_definition(const Operator& op) {
       << n << ": .in_place() needs `Tensor self` first and one Tensor in memory of its own as the result";
   runtime_check(!op.is<Procedure>() || !op.vjp, "define")
       << n << ": the calls of a procedure are recorded one by one; it has no .vjp(...) of its own";
+  runtime_check(!op.backed() || op.vjp || !op.differentiable, "define")
+      << n << " needs its gradient, .vjp(...), or the reason why it has none, .non_differentiable(...)";
+  bool constant = !op.differentiable || !op.non_differentiable.empty();
+  bool evident =
+      op.result_type == ResultType::boolean || op.result_type == ResultType::int64 || !has_tensor(op);
+  runtime_check(!constant || evident || !op.undifferenced.empty(), "define")
+      << n << ": .non_differentiable(...) needs a reason";
 }
 
 void check(const Operator& op) {
@@ -184,6 +205,7 @@ void finish_definitions() {
         << "Tried to register an operator (" << op->schema.text
         << ") with the same name and overload name multiple times";
     r.by_name[name] = done.release();
+    if (!draft->forwards_to.empty()) r.forwarding.push_back({op, draft->forwards_to, draft->added});
     r.all.push_back(op);
     r.by_base[op->schema.name].push_back(op);
     for (auto& alias : op->aliases) {
@@ -253,8 +275,26 @@ const Operator& get(std::string_view full_name) {
   return *op;
 }
 
+// Checks the operators that definitions forward to, which may be defined after them.
+static void check_targets() {
+  for (auto& [op, name, added] : registry().forwarding) {
+    auto& target = get(name);
+    auto &own = op->schema.parameters, &others = target.schema.parameters;
+    bool fits =
+        own.size() + added <= others.size() && op->schema.returns.size() == target.schema.returns.size();
+    for (size_t k = 0; fits && k < own.size(); ++k)
+      fits = own[k].list == others[k].list && (own[k].type == others[k].type || own[k].is_operand());
+    for (size_t k = own.size() + added; fits && k < others.size(); ++k)
+      fits = others[k].has_default || others[k].optional;
+    internal_check(fits) << op->schema.full_name() << " cannot forward to " << target.schema.text;
+    internal_check(!op->forms.in_place || target.forms.in_place)
+        << op->schema.full_name() << " has an in-place form, which " << name << " lacks";
+  }
+}
+
 void fix_catalog(size_t begin) {
   Registry& r = registry();
+  check_targets();
   std::unique_lock guard(r.lock);
   r.reproducible.insert(r.all.begin() + std::ptrdiff_t(begin), r.all.end());
 }

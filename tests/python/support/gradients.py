@@ -136,9 +136,7 @@ def of_operand(case: Case, args: dict, operand: tuple, dtype: str, rng, what: st
     for k, r in results.items():
         weight = random_like(r, rng)
         if not r.requires_grad:
-            if (
-                not case.undifferenced
-            ):  # an operand that the result does not depend on, as a shape or a target
+            if not case.undifferenced:  # the result does not depend on the operand: a shape, a target
                 compare(case, args, operand, k, (leaf, None, weight), rng, f"{what}, result {k}, no gradient")
                 out.append(entry(k, "independent"))
                 continue

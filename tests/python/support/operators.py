@@ -39,8 +39,8 @@ class Case:
 
     @property
     def compared(self) -> bool:
-        """Do finite differences show the gradient? A reason that begins with "result" is for one without."""
-        return not self.undifferenced or self.undifferenced.startswith("result")
+        """Do finite differences show the gradient of the results that carry one?"""
+        return not self.undifferenced or bool(self.non_differentiable)
 
     @property
     def writes(self) -> bool:
