@@ -555,6 +555,8 @@ _add("is_distributed", lambda self: False)
 for _n in "is_ipu is_maia is_mtia is_vulkan is_xla is_xpu volatile".split():
     _fact(_n, False)
 _fact("name", None)
+# PyTorch's other name of `grad`, which packages use that convert parameters.
+setattr(Tensor, "_grad", vars(Tensor)["grad"])  # noqa: B010
 
 
 def _to_padded_tensor(self: Tensor, padding: float, output_size: Any = None) -> Tensor:

@@ -40,6 +40,11 @@ REASONS = {
     "`jit.trace`, which returns the function itself here",
     r"pyro.*test_von_mises::test_sample\[0.01": "the test's fit diverges for one sample of six, "
     "with PyTorch too",
+    r"zuko.*::test_univariate_transforms": "for 20 of 30 seeds the inverse of its random Gaussianization is "
+    "farther off than the tolerance, with both libraries",
+    r"torch_geometric.*test_rev_gnn": "`untyped_storage().resize_` refuses to release memory in use",
+    r"torch_geometric.*test_compile_graph_breaks\[EdgeCNN": "`super().__call__` of a module divides "
+    "the program",
 }
 
 

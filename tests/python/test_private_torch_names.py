@@ -552,3 +552,14 @@ def test_the_graph_of_a_networks_calls_has_torchscripts_operators():
     assert list(nodes[0].inputs())[6].toIValue() is False and nodes[0].scopeName() == "first"
     assert nodes[2].scopeName() == "" and nodes[5].output() is list(nodes[6].inputs())[0]
     assert [v.type().sizes() for v in graph.outputs()] == [[1, 5]] and "aten::linear" in str(graph)
+
+
+def test_a_tensor_has_its_gradient_under_its_private_name_too():
+    p = nn.Parameter(facula.ones(2))
+    assert p._grad is None
+    (p * 3).sum().backward()
+    assert p._grad is p.grad and p._grad.tolist() == [3.0, 3.0]
+    p._grad = facula.zeros(2)
+    assert p.grad.tolist() == [0.0, 0.0]
+    p._grad = None
+    assert p.grad is None
