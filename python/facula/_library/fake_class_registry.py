@@ -117,8 +117,8 @@ def _faked(x: Any, method: str, args: tuple, returns: bool, fakes: dict[int, Any
     if call is None:
         lacks = "has no fake" if fake is None else f"has the fake {type(fake).__name__} without this method"
         raise RuntimeError(
-            f"{qualified} is called while a function is traced, and its class {lacks}, so that the sizes of its "
-            f"result are not known\n  hint: register one with "
+            f"{qualified} is called while a function is traced, and its class {lacks}, so that the sizes of "
+            f"its result are not known\n  hint: register one with "
             f"{_C.package_name()}._library.register_fake_class('{x._namespace}::{x._class_name}', ...)"
         )
 

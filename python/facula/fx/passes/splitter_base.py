@@ -32,7 +32,7 @@ class FxNetSplitterInternalError(Exception):
 
 
 class _SplitterSettingBase:
-    """Settings: parts with fewer than ``min_acc_module_size`` nodes are not arguments to the backend."""
+    """Settings: parts with fewer than ``min_acc_module_size`` nodes are not given to the backend."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ def generate_inputs_for_submodules(
 
 
 class FxNetAccNodesFinder:
-    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, these are not arguments what is no
-    tensor by other nodes, nor do they give it to others; ShapeProp has to have recorded the types.
+    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, they exchange only tensors with
+    other nodes; ShapeProp has to have recorded the types.
     """
 
     def __init__(
