@@ -89,8 +89,8 @@ def generate_inputs_for_submodules(
 
 
 class FxNetAccNodesFinder:
-    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, they exchange only tensors with
-    other nodes; ShapeProp has to have recorded the types.
+    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, they exchange only tensors
+    with other nodes; ShapeProp has to have recorded the types.
     """
 
     def __init__(
