@@ -230,10 +230,10 @@ PyObject* object_recordable(PyObject* self, PyObject* args) {
     auto& c = class_of_object(self);
     auto* m = find_method(c.methods, name);
     runtime_check(m, name) << "the class has no method of this name";
-    io::List given{Ref<CustomClassHolder>::share(object_of(self))};
-    for (auto& v : items_of(positional)) given.push_back(v);
-    io::List whole = m->arguments(given, dict_of(named));
-    PyRef rest = object_of_value(io::List(whole.begin() + 1, whole.end()));
+    io::List positionals{Ref<CustomClassHolder>::share(object_of(self))};
+    for (auto& v : items_of(positional)) positionals.push_back(v);
+    io::List checked_arguments = m->arguments(positionals, dict_of(named));
+    PyRef rest = object_of_value(io::List(checked_arguments.begin() + 1, checked_arguments.end()));
     return Py_BuildValue("(NO)", text_ref(extend::method_operator(c, *m)), rest.get());
   });
 }

@@ -89,7 +89,8 @@ Program counting(const Ref<Counter>& counter) {
   Tensor x = ones({2});
   return trace(
       [&](std::span<const Tensor> in) {
-        op::Value first[] = {counter.get(), in[0], SymSpan(Dims{SymInt(int64_t(2))}), "float32[1]"};
+        Dims sizes{SymInt(int64_t(2))};
+        op::Value first[] = {counter.get(), in[0], SymSpan(sizes), "float32[1]"};
         Tensor scaled = op::call(op::get(scale), first)[0];
         op::Value second[] = {counter.get(), int64_t(10), SymSpan(), "int64[0]"};
         return std::vector<Tensor>{scaled + op::call(op::get(next), second)[0]};

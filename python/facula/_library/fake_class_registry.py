@@ -109,7 +109,7 @@ def _fake_of(x: Any, fakes: dict[int, Any]) -> Any:
 
 def _faked(x: Any, method: str, args: tuple, returns: bool, fakes: dict[int, Any]) -> Any:
     """Calls the method of the fake of ``x``; the calls that it makes are dead code of the program."""
-    whole = f"{x._namespace}.{x._class_name}.{method}"
+    qualified = f"{x._namespace}.{x._class_name}.{method}"
     fake = _fake_of(x, fakes)
     if fake is None and not returns:
         return None
@@ -117,8 +117,8 @@ def _faked(x: Any, method: str, args: tuple, returns: bool, fakes: dict[int, Any
     if call is None:
         lacks = "has no fake" if fake is None else f"has the fake {type(fake).__name__} without this method"
         raise RuntimeError(
-            f"{whole} is called while a function is traced, and its class {lacks}, so that the sizes of its "
-            f"result are not known\n  hint: register one with "
+            f"{qualified} is called while a function is traced, and its class {lacks}, so that the sizes of "
+            f"its result are not known\n  hint: register one with "
             f"{_C.package_name()}._library.register_fake_class('{x._namespace}::{x._class_name}', ...)"
         )
 
@@ -132,12 +132,12 @@ def _faked(x: Any, method: str, args: tuple, returns: bool, fakes: dict[int, Any
 def recorded(x: Any, fact: tuple, args: tuple, kwargs: dict, fakes: dict[int, Any]) -> Any:
     """Records a call of a method of ``x``, which ``fact`` describes, as one of the method's operator."""
     name, _, _, _, returned = fact
-    whole = f"{x._namespace}.{x._class_name}.{name}"
-    operator, given = x._recordable(name, args, kwargs)
+    qualified = f"{x._namespace}.{x._class_name}.{name}"
+    operator, arguments = x._recordable(name, args, kwargs)
     if operator not in _announced:
         _announced.add(operator)
         _announce([operator])
-    result = _faked(x, name, tuple(given), returned != "()", fakes)
+    result = _faked(x, name, tuple(arguments), returned != "()", fakes)
     number = returned in ("int", "float", "bool")
     if number:
         dtype = {"int": _C.int64, "float": _C.float64, "bool": _C.bool}[returned]
@@ -145,11 +145,11 @@ def recorded(x: Any, fact: tuple, args: tuple, kwargs: dict, fakes: dict[int, An
     else:
         tensors = [result] if isinstance(result, Tensor) else list(result or ())
     if not all(isinstance(t, Tensor) for t in tensors):
-        raise TypeError(f"the fake of {whole} returned {result!r}, and the method returns {returned}")
+        raise TypeError(f"the fake of {qualified} returned {result!r}, and the method returns {returned}")
     packet = getattr(getattr(ops, x._namespace), x._class_name)
     value = getattr(packet, name)(
         x,
-        *given,
+        *arguments,
         result_sizes=[n for t in tensors for n in t.shape],
         result_types=", ".join(f"{str(t.dtype).rpartition('.')[2]}[{t.dim()}]" for t in tensors),
     )
@@ -157,6 +157,6 @@ def recorded(x: Any, fact: tuple, args: tuple, kwargs: dict, fakes: dict[int, An
         return value
     from ..program import require
 
-    text = f"{whole}() returned {result!r} when the program was traced, and returns another value now"
+    text = f"{qualified}() returned {result!r} when the program was traced, and returns another value now"
     require(value == result, RuntimeError, text)
     return result

@@ -1,5 +1,5 @@
-// Objects of users' C++ classes in graphs: arguments of calls, which belong to the graph as constants do. The text of a
-// graph numbers them in the order of their first use, `push(self=object 0, %1)`; who stores the text stores them beside.
+// Objects of users' C++ classes in graphs: arguments of calls that belong to the graph, as constants do. The text of
+// a graph numbers them in the order of their first use, `push(self=object 0, %1)`, and is stored together with them.
 #pragma once
 #include <span>
 #include <string_view>

@@ -33,14 +33,15 @@ using Kind = Value::Kind;
 class Writer {
  public:
   size_t number(const CustomClassHolder* o) {
-    if (auto it = std::ranges::find(written_, o); it != written_.end()) return size_t(it - written_.begin());
+    if (auto it = std::ranges::find(finished_, o); it != finished_.end())
+      return size_t(it - finished_.begin());
     auto saved = state_of(*o);
-    supported_check(std::ranges::find(begun_, o) == begun_.end(), "save")
+    supported_check(std::ranges::find(unfinished_, o) == unfinished_.end(), "save")
         << "objects of the class " << saved.class_name << " hold each other, which a file cannot hold";
-    begun_.push_back(o);
+    unfinished_.push_back(o);
     Value state = encoded(saved.state);
-    begun_.pop_back();
-    written_.push_back(o);
+    unfinished_.pop_back();
+    finished_.push_back(o);
     list.push_back(Dict{{"class", saved.class_name}, {"state", std::move(state)}});
     return list.size() - 1;
   }
@@ -61,7 +62,7 @@ class Writer {
     for (auto& x : of) all.push_back(encoded(x));
     return all;
   }
-  std::vector<const CustomClassHolder*> written_, begun_;
+  std::vector<const CustomClassHolder*> finished_, unfinished_;
 };
 
 // A complex number as Python writes it: "(1-2.5j)", "2j".

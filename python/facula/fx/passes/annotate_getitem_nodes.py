@@ -18,12 +18,12 @@ def annotate_getitem_nodes(graph: Graph) -> None:
         if node.op != "call_function" or node.target is not operator.getitem:
             continue
         sequence, index = node.args
-        whole = sequence.type
-        if whole is None or not isinstance(index, int):
+        annotated = sequence.type
+        if annotated is None or not isinstance(index, int):
             continue
-        items, origin = typing.get_args(whole), typing.get_origin(whole)
-        if isinstance(whole, type) and hasattr(whole, "_fields"):
-            node.type = typing.get_type_hints(whole).get(whole._fields[index])
+        items, origin = typing.get_args(annotated), typing.get_origin(annotated)
+        if isinstance(annotated, type) and hasattr(annotated, "_fields"):
+            node.type = typing.get_type_hints(annotated).get(annotated._fields[index])
         elif origin is list and items or origin is tuple and items[1:] == (...,):
             node.type = items[0]
         elif origin is tuple and -len(items) <= index < len(items):

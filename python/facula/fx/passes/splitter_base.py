@@ -70,13 +70,13 @@ def generate_inputs_for_submodules(
 
     from ...autograd import no_grad
 
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     handles = []
     for name, module in model.named_modules():
         if name in target_submodules:
 
             def note(module: Any, args: Any, name: str = name) -> None:
-                given[name] = copy.deepcopy(args) if deepcopy else args
+                arguments[name] = copy.deepcopy(args) if deepcopy else args
 
             handles.append(module.register_forward_pre_hook(note))
     try:
@@ -85,12 +85,12 @@ def generate_inputs_for_submodules(
     finally:
         for handle in handles:
             handle.remove()
-    return given
+    return arguments
 
 
 class FxNetAccNodesFinder:
-    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, these are not given what is no
-    tensor by other nodes, nor do they give it to others; ShapeProp has to have recorded the types.
+    """Finds the nodes that the backend supports. Without ``allow_non_tensor``, they exchange only tensors
+    with other nodes; ShapeProp has to have recorded the types.
     """
 
     def __init__(

@@ -53,9 +53,9 @@ def is_node_output_tensor(node: Node) -> bool:
 
 
 class FxNetAccFusionsFinder:
-    """Finds the fusion groups of a backend: the supported nodes that pass each other what is no tensor, such
-    as sizes, and so belong into one part. ``acc_nodes`` loses the nodes of a group of which a node is not
-    supported. ShapeProp has to have recorded the types.
+    """Finds the fusion groups of a backend: supported nodes that pass sizes and other non-tensors to each
+    other, and therefore belong to one part. If a node of a group is not supported, ``acc_nodes`` loses all of
+    them. ShapeProp has to have recorded the types.
     """
 
     def __init__(self, module: GraphModule, acc_nodes: NodeSet) -> None:
