@@ -10,7 +10,8 @@ from ._stores import DistError, DistStoreError, Store
 
 __all__ = ["PeerLostError", "Presence"]
 
-MOST_WAIT = 0.5  # seconds for which a process that serves the store lets the others learn of a loss
+# Seconds for which a process that serves the store lets the others, who look every 50 ms, learn of a loss.
+MOST_WAIT = 0.12
 
 
 class PeerLostError(DistError):

@@ -33,7 +33,7 @@ namespace {
 constexpr int kStreams = kLanes + 1;          // and the control connection
 constexpr int64_t kPatience = 5'000'000'000;  // nanoseconds for the token
 constexpr size_t kMostStrangers = 256;
-constexpr int kLook = 100;  // milliseconds between two calls of `check`
+constexpr int kLook = 40;  // milliseconds between two calls of `check`
 
 bool to_address(const std::string& text, int port, sockaddr_storage& address, socklen_t& bytes) {
   std::memset(&address, 0, sizeof address);
