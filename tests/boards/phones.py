@@ -25,7 +25,8 @@ IOS = Target(
     ("--target=arm64-apple-ios13", "-ffreestanding", f"-I{HERE / 'freestanding'}"),
 )
 LIBRARY = {  # what a phone's system has
-    "_fma", "_fmaf", "_ldexp", "_fmod", "_fmodf", "_sinl", "_cosl", "_tanl", "_memcpy", "_memset", "_bzero", "___bzero",
+    "_fma", "_fmaf", "_ldexp", "_fmod", "_fmodf", "_sinl", "_cosl", "_tanl", "_memcpy", "_memset", "_bzero",
+    "___bzero",
 }  # fmt: skip
 
 

@@ -2,6 +2,9 @@
 #pragma once
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
+#define isnan(x) __builtin_isnan(x)
+#define isinf(x) __builtin_isinf(x)
+#define signbit(x) __builtin_signbit(x)
 float fabsf(float x);
 float floorf(float x);
 float ceilf(float x);
