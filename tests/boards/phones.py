@@ -24,7 +24,10 @@ IOS = Target(
     "clang-19",
     ("--target=arm64-apple-ios13", "-ffreestanding", f"-I{HERE / 'freestanding'}"),
 )
-LIBRARY = {"_fma", "_fmaf", "_memcpy", "_memset", "_bzero", "___bzero"}  # what a phone's system has
+LIBRARY = {  # what a phone's system has
+    "_fma", "_fmaf", "_ldexp", "_fmod", "_fmodf", "_sinl", "_cosl", "_tanl", "_memcpy", "_memset", "_bzero",
+    "___bzero",
+}  # fmt: skip
 
 
 def ios_objects(folder: Path) -> tuple[int, set[str]]:
