@@ -44,8 +44,8 @@ class ProductTask : public NestBuilder {
 
  private:
   int64_t width() const { return int64_t(v_.vectors) * lanes(); }
-  // The distance of the rows of a packed tile. It is no multiple of a cache line, so that they lie in different banks of the
-  // cache.
+  // The distance between rows of a packed tile. It is not a multiple of the cache line, so that the rows lie in different banks
+  // of the first cache.
   static Expr row_stride() { return param(P::terms) + n_of(kPadding); }
   Expr origin_of(Expr tile) { return tile * n_of(v_.rows) * row_stride(); }
 
@@ -63,15 +63,15 @@ class ProductTask : public NestBuilder {
     int vectors = (v_.rows + lanes() - 1) / lanes();
     Expr to = let(origin_of(tile)), row = let(first_row_ + tile * n_of(v_.rows));
     Expr from = let(a_ + row + k0_ * param(P::a_stride));
-    Expr whole = let(row + n_of(vectors * lanes()) <= param(P::m));
-    when(whole, [&] {
+    Expr full = let(row + n_of(vectors * lanes()) <= param(P::m));
+    when(full, [&] {
       each(terms_, [&](Expr k) {
         vector(number(vectors * lanes()), [&](Expr lane) {
           store(B::left, to + k * n_of(v_.rows) + lane, read(B::a, from + k * param(P::a_stride) + lane));
         });
       });
     });
-    when(bit_not(whole), [&] {
+    when(bit_not(full), [&] {
       each(terms_, [&](Expr k) {
         each(number(v_.rows), [&](Expr r) {
           Expr at = min(r, param(P::m) - n_of(1) - row);
@@ -86,7 +86,7 @@ class ProductTask : public NestBuilder {
     Expr row = let(first_row_ + tile * n_of(v_.rows)), column = let(first_column_ + panel * n_of(width()));
     Expr rows = let(min(first_row_ + rows_ - row, number(v_.rows)));
     Expr columns = let(min(first_column_ + columns_ - column, number(width())));
-    Expr whole = let(eq(rows, number(v_.rows)) & eq(columns, number(width())));
+    Expr full = let(eq(rows, number(v_.rows)) & eq(columns, number(width())));
     std::vector<Expr> left, right;
     for (int r = 0; r < v_.rows; ++r)
       left.push_back(let(origin_of(tile) + (v_.left == Adjacent::row ? n_of(r) * row_stride() : number(r))));
@@ -95,16 +95,16 @@ class ProductTask : public NestBuilder {
       right.push_back(let(b_ + ((strip + n_of(c)) * param(P::k) + k0_) * n_of(lanes())));
     vector(number(lanes()), [&](Expr lane) {
       auto sums = multiply(left, right, lane);
-      when(whole, [&] {
+      when(full, [&] {
         finish(sums, [&](int r, int c) { return Element{row + n_of(r), column + n_of(c * lanes()) + lane}; });
       });
-      when(bit_not(whole), [&] {
+      when(bit_not(full), [&] {
         for (int r = 0; r < v_.rows; ++r)
           for (int c = 0; c < v_.vectors; ++c)
             store(B::tile, number(r * width() + c * lanes()) + lane, sums[size_t(r * v_.vectors + c)]);
       });
     });
-    when(bit_not(whole), [&] {
+    when(bit_not(full), [&] {
       each(rows, [&](Expr r) {
         vector(columns, [&](Expr c) {
           std::vector<Expr> sum{variable(read(B::tile, r * n_of(width()) + c))};
@@ -224,11 +224,11 @@ struct PackTask : NestBuilder {
   // Columns from `first` on, whose elements of a row are adjacent.
   void copy_strip(Expr strip, Expr k) {
     Expr first = let(strip * n_of(lanes())), into = let(to + (strip * param(Q::k) + k) * n_of(lanes()));
-    Expr row = let(from + k * param(Q::stride)), whole = let(first + n_of(lanes()) <= param(Q::n));
-    when(whole, [&] {
+    Expr row = let(from + k * param(Q::stride)), full = let(first + n_of(lanes()) <= param(Q::n));
+    when(full, [&] {
       vector(number(lanes()), [&](Expr lane) { store(1, into + lane, read(0, row + first + lane)); });
     });
-    when(bit_not(whole), [&] {
+    when(bit_not(full), [&] {
       each(number(lanes()), [&](Expr lane) {
         Expr column = min(first + lane, param(Q::n) - n_of(1));
         store(1, into + lane, select(first + lane < param(Q::n), read(0, row + column), real(0)));
