@@ -478,8 +478,9 @@ void by_blas(const Problem& p, int64_t longest = 128) {
 // ---- generated kernels
 bool is_better_generated(const Problem& p) {
   const std::string& wish = settings().products;
-  if (wish == "generated") return p.dtype == DType::Float32;
-  return false;
+  value_check(wish.empty() || wish == "generated" || wish == "library", "FACULA_PRODUCTS")
+      << "must be 'generated' or 'library', but got '" << wish << "'";
+  return wish == "generated" && p.dtype == DType::Float32;
 }
 void by_generated(const Problem& p) {
   auto operand = [](const char* data, int64_t rs, int64_t cs, int64_t batch) {
