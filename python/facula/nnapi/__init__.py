@@ -101,9 +101,8 @@ def export(
 ) -> NnapiModel:
     """Converts a module, or an ExportedProgram, in evaluation mode.
 
-    A result of ``convert_pt2e`` computes with 8-bit integers, wherever an operator reads dequantised tensors and
-    its result is quantised. An input that has the attribute ``nnapi_nhwc`` is passed to
-    NNAPI with its
+    A result of ``convert_pt2e`` computes with 8-bit integers, wherever an operator reads dequantised tensors
+    and its result is quantised. An input that has the attribute ``nnapi_nhwc`` is passed to NNAPI with its
     channels last, as PyTorch's exporter has it.
 
     Args:
