@@ -67,6 +67,8 @@ Outcome gradient(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t 
   auto* meta = impl_of(o)->traced ? autograd::meta_of(tensor_of(o)) : nullptr;
   if (impl_of(o)->traced && !(meta && meta->retained))
     return in.breaks("the gradient of a tensor that the function computes", "call retain_grad() on it");
+  if (!meta && autograd::node_of(tensor_of(o)))
+    return in.breaks("the gradient that a tensor with a history retains");
   PyRef value(PyObject_GetAttr(o, name));
   if (!value) return in.give_recorded(f, drop, nullptr, "grad");
   if (meta) {

@@ -203,7 +203,14 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     in.has_effects = !r.writes.empty();
     if (c.stop == Interpreter::Stop::raised) raised.take();
   };
-  segment.program = record(body, r, results, name, in.backend);
+  Recorder::Region all(r);
+  try {
+    segment.program = record(body, r, results, name, in.backend);
+  } catch (const Error&) {  // the call runs again, plainly
+    all.undo();
+    in.has_effects = false;
+    throw;
+  }
   for (size_t k = 0; k < results.size(); ++k) numbers[results[k]] = int(k);
 }
 

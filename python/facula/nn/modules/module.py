@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -918,18 +919,8 @@ def indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-_hook_class: Any = None
-
-
+@functools.cache
 def _hook_function() -> Any:
-    """Returns the class of _make_hook_function; the first call makes it."""
-    global _hook_class
-    if _hook_class is None:
-        _hook_class = _make_hook_function()
-    return _hook_class
-
-
-def _make_hook_function() -> Any:
     """Returns the autograd node through which gradients pass. All calls share one class: a class for each
     call would keep the call's tensors alive until garbage collection.
     """
