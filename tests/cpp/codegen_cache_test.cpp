@@ -137,7 +137,8 @@ TEST_F(CodegenCache, RemovesWhatWasUsedLeastRecently) {
   auto name = [](int k) { return std::string(62, '0') + std::to_string(10 + k); };
   constexpr Stored kinds[] = {Stored::kernel, Stored::plan, Stored::sequence};
   for (int k = 0; k < 12; ++k)
-    codegen::write_entry(folder, kinds[k % 3], name(k), std::string(100, char('a' + k)), codegen::Owner::user);
+    codegen::write_entry(folder, kinds[k % 3], name(k), std::string(100, char('a' + k)),
+                         codegen::Owner::user);
   std::ofstream(root_ / "kernels" / "notes.txt") << "of the user";
   std::ofstream(root_ / "kernels" / (name(50) + ".o.1.2")) << "what a process that was killed left";
   auto old = [&](const fs::path& p, int days) {

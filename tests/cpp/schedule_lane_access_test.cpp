@@ -40,10 +40,12 @@ Lowered lowered(const std::string& body, const std::string& type = "float32",
 // The access of the last statement to x or, if `load` is false, of its store.
 Access access(Lowered l, bool load) {
   auto& s = l.statement(l.loop().body.size() - 1);
-  return access_of(l.scope, s, load ? s.values[0]->slot : s.buffer, load ? s.values[0]->args[0] : s.offset, load);
+  return access_of(l.scope, s, load ? s.values[0]->slot : s.buffer, load ? s.values[0]->args[0] : s.offset,
+                   load);
 }
 // How x is read at an offset.
-Access read_at(const std::string& offset, const std::string& type = "float32", LaneLimits limits = {.lanes = 8}) {
+Access read_at(const std::string& offset, const std::string& type = "float32",
+               LaneLimits limits = {.lanes = 8}) {
   return access(Lowered("    store 1[i1] = load[0:" + type + "](" + offset + ")\n", type, "", limits), true);
 }
 Access::Kind written_at(const std::string& offset) {
@@ -84,12 +86,15 @@ TEST(LaneAccess, LoadsFollowTheMotionOfTheirOffset) {
   EXPECT_EQ(read_at("mul(i1, p2)").kind, AK::each);
   EXPECT_EQ(read_at("mul(i1, i1)").kind, AK::each);
   // A let is what it stands for, as long as that does not change.
-  EXPECT_EQ(access(lowered("    let v1 = add(i1, 4)\n    store 1[i1] = load[0:float32](v1:int64)\n"), true).kind,
-            AK::contiguous);
+  EXPECT_EQ(
+      access(lowered("    let v1 = add(i1, 4)\n    store 1[i1] = load[0:float32](v1:int64)\n"), true).kind,
+      AK::contiguous);
 }
 
 TEST(LaneAccess, OnlyAccessesThatAreNotDirectAreListed) {
-  EXPECT_TRUE(lowered("    store 1[i1] = add(load[0:float32](i1), load[0:float32](p2))\n").statement(0).accesses.empty());
+  EXPECT_TRUE(lowered("    store 1[i1] = add(load[0:float32](i1), load[0:float32](p2))\n")
+                  .statement(0)
+                  .accesses.empty());
   auto l = lowered("    store 1[mul(i1, 5)] = add(load[0:float32](sub(p2, i1)), load[0:float32](i1))\n");
   std::string printed = print(l.nest);
   EXPECT_NE(printed.find("    access store each\n"), printed.npos) << printed;
@@ -108,10 +113,11 @@ TEST(LaneAccess, ElementsThatIndicesPickAreGatheredWhereThatIsQuick) {
 }
 
 TEST(LaneAccess, CountedLanesArePackedWhereTheMachineCan) {
-  auto stored = [](const std::string& type, int bytes, const std::string& around = "", const std::string& end = "") {
+  auto stored = [](const std::string& type, int bytes, const std::string& around = "",
+                   const std::string& end = "") {
     std::string one = "cast[int64](gt(load[0:" + type + "](i1), 1:" + type + "))";
-    Lowered l("    accumulate v1 sum(" + one + ")\n" + around + "    store 1[sub(v1:int64, " + one + ")] = load[0:" +
-                  type + "](i1)\n" + end,
+    Lowered l("    accumulate v1 sum(" + one + ")\n" + around + "    store 1[sub(v1:int64, " + one +
+                  ")] = load[0:" + type + "](i1)\n" + end,
               type, "  accumulator v1 sum int64\n", {.lanes = 16, .packed_bytes = bytes});
     auto* s = &l.statement(1);
     while (!s->body.empty()) s = &s->body[0];
@@ -144,7 +150,9 @@ TEST(LaneAccess, PartsOfComplexNumbersAreStoredTogether) {
         .statement(0)
         .accesses;
   };
-  auto part = [](const std::string& p, const std::string& at) { return "load[0:complex64." + p + "](" + at + ")"; };
+  auto part = [](const std::string& p, const std::string& at) {
+    return "load[0:complex64." + p + "](" + at + ")";
+  };
   auto moved = pair(part("re", "i1"), part("im", "i1"));
   ASSERT_EQ(moved.size(), 1u);
   EXPECT_EQ(moved[0].kind, AK::pairs);
@@ -183,7 +191,8 @@ TEST(LaneAccess, ArraysOfTheLanesLieBesideEachOther) {
 TEST(LaneAccess, UnrolledStepsThatAreRowsOfALaneAreTransposed) {
   auto rows = [](const std::string& before, const std::string& end) {
     auto l = lowered("    for i2 < 3 unrolled {\n" + before +
-                     "      store 1[add(mul(i1, 3), i2)] = load[0:float32](add(mul(i1, 3), i2))\n" + end + "    }\n");
+                     "      store 1[add(mul(i1, 3), i2)] = load[0:float32](add(mul(i1, 3), i2))\n" + end +
+                     "    }\n");
     auto* s = &l.statement(0);
     while (!s->body.empty()) s = &s->body[0];
     return s->accesses;
@@ -214,16 +223,17 @@ TEST(LaneAccess, ImpossibleAccessesAreRefused) {
   refused(line, " repeated 2 from 0\n", every);
   refused(line, " packed\n", every);
   refused(line, " spaced 3 rows i1\n", every);
-  refused("    access load", "    access store each\n    access load", every);
   const std::string back = "    store 1[i1] = load[0:float32](sub(p2, i1))\n";
   refused(" reversed\n", " spaced 2\n", back);
   const std::string stored = "    store 1[mul(i1, 2)] = 1:float32\n";
   refused("    access store each\n", "", stored);
+  refused("    access store each\n", "    access store each\n    access store each\n", stored);
   refused("    access store each\n", "    access store neighbours 2\n", stored);
   refused("    access store each\n", "    access store pairs\n", stored);
   refused("    access store each\n", "    access store packed\n", stored);
   refused(" moved\n", " moved reversed\n",
-          "    store 1.re[i1] = load[0:complex64.re](i1)\n    store 1.im[i1] = load[0:complex64.im](i1)\n", "complex64");
+          "    store 1.re[i1] = load[0:complex64.re](i1)\n    store 1.im[i1] = load[0:complex64.im](i1)\n",
+          "complex64");
 }
 
 TEST(LaneSelect, SidesWithoutLoadsAreBothComputed) {

@@ -22,12 +22,12 @@ namespace facula::codegen {
 
 using llvm::BasicBlock;
 using llvm::FixedVectorType;
+using loop::Access;
 using loop::Expr;
 using loop::Kind;
 using loop::Nest;
 using loop::Node;
 using loop::Statement;
-using loop::Access;
 using AccessKind = loop::Access::Kind;
 using V = llvm::Value*;
 
@@ -176,7 +176,7 @@ class EmitMemory : protected EmitValues {
 
   const Statement* statement_ = nullptr;  // whose expressions are emitted
   std::vector<Steps> steps_;              // of the unrolled loops around
-  size_t steps_from_ = 0;     // the layer around them, whose values are available in all of their steps
+  size_t steps_from_ = 0;  // the layer around them, whose values are available in all of their steps
 
  private:
   // The elements that an access touches. `d` is the dtype in memory; factor and shift apply to the offset (components

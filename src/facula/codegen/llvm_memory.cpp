@@ -292,7 +292,8 @@ V EmitMemory::load_lanes(const Access& a, const Node& n, const Place& p) {
   auto* t = FixedVectorType::get(math_->memory_type(p.d), unsigned(lanes()));
   llvm::Align align(uint64_t(itemsize(p.d)));
   V from = pointer_of(a, n.slot, p, n.args[0]), zero = llvm::Constant::getNullValue(t);
-  if (Expr stride = stride_of(a, n.slot, p, n.args[0])) from = lane_pointers(from, t->getElementType(), stride);
+  if (Expr stride = stride_of(a, n.slot, p, n.args[0]))
+    from = lane_pointers(from, t->getElementType(), stride);
   switch (a.kind) {
     case AccessKind::repeated: return load_repeated({a.count, a.from}, t, from, align);
     case AccessKind::spaced: return every(a.count, t, from, align);

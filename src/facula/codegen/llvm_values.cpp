@@ -161,7 +161,7 @@ V EmitValues::cycle(Expr e) {
 V EmitValues::as_stored(Expr e, DType d) {
   if (!loop::is_move(e, d))
     return d == DType::BFloat16 && loop::is_bfloat16(e) ? math_->upper_half(emit(e))
-                                                            : math_->encode(emit(e), e.dtype(), d);
+                                                        : math_->encode(emit(e), e.dtype(), d);
   if (e->kind == Kind::load) return load(*e.get(), true);
   return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
 }

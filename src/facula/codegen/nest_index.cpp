@@ -139,8 +139,8 @@ std::string written(const std::map<Key, std::vector<IndexedNest>>& all) {
 }
 
 const Index& shipped() {
-  static const auto& index =
-      *new Index(build_id().empty() ? "" : read_entry(shipped_folder(), Stored::nests, file_name(), Owner::package));
+  static const auto& index = *new Index(
+      build_id().empty() ? "" : read_entry(shipped_folder(), Stored::nests, file_name(), Owner::package));
   return index;
 }
 

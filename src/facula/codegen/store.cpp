@@ -310,7 +310,8 @@ void evict(const std::string& folder, const StoreLimits& limits) {
     bytes -= e.bytes;
     --left;
   }
-  if (log_on(Log::cache)) log_line(Log::cache, "removed " + std::to_string(all.size() - left) + " entries of " + folder);
+  if (log_on(Log::cache))
+    log_line(Log::cache, "removed " + std::to_string(all.size() - left) + " entries of " + folder);
 }
 
 void write_entry(const std::string& folder, Stored kind, const std::string& name, const std::string& contents,

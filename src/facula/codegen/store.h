@@ -28,7 +28,8 @@ enum class Owner { user, package, any };  // any: for a folder that is only writ
 // The contents of an entry, or "".
 std::string read_entry(const std::string& folder, Stored kind, const std::string& name, Owner owner);
 // Writes an entry atomically. Failures to write are ignored.
-void write_entry(const std::string& folder, Stored kind, const std::string& name, const std::string& contents, Owner owner);
+void write_entry(const std::string& folder, Stored kind, const std::string& name, const std::string& contents,
+                 Owner owner);
 // Writes an entry to the user's folder when the process ends, because writing a file takes longer than making most of them. A
 // forked child does not write what its parent made.
 void write_at_exit(Stored kind, std::string name, std::string contents);

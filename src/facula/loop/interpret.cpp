@@ -417,8 +417,8 @@ class LaneOffsets {
     auto it = former_.find({&a, inner_});
     if (it == former_.end()) return;
     int64_t apart = (offset - it->second) * parts;
-    internal_check(apart == distance(a, parts))
-        << n_.name << ": lanes " << lane_ - 1 << " and " << lane_ << " access elements " << it->second << " and " << offset;
+    internal_check(apart == distance(a, parts)) << n_.name << ": lanes " << lane_ - 1 << " and " << lane_
+                                                << " access elements " << it->second << " and " << offset;
   }
   // True if the nest says how far lanes are apart, and the offset can be computed where the access is not performed.
   static bool is_stated(const Access& a, Expr offset) {
@@ -724,8 +724,7 @@ class NestRunner {
       Expr offset = a.offset ? a.offset : s.offset;
       auto [it, is_new] = stated_.try_emplace(&a);
       if (is_new) it->second = LaneOffsets::is_stated(a, offset);
-      if (it->second)
-        offsets_.add(a, parts_of(*facts_, a.offset ? a.slot : s.buffer), value(offset).i);
+      if (it->second) offsets_.add(a, parts_of(*facts_, a.offset ? a.slot : s.buffer), value(offset).i);
     }
   }
   void run(const Statement& s) {

@@ -44,7 +44,8 @@ void each_load(const Statement& s, const std::function<void(Expr load)>& f) {
 
 bool is_stored_before(const Block& block, size_t k) {
   for (size_t j = k; j-- > 0 && k - j < size_t(kFarthest);)
-    if (auto* a = stated(block[j], 0, {}, false); a && together(a->kind) && j + size_t(a->count) > k) return true;
+    if (auto* a = stated(block[j], 0, {}, false); a && together(a->kind) && j + size_t(a->count) > k)
+      return true;
   return false;
 }
 
@@ -57,7 +58,8 @@ bool moves_pair(const Block& block, size_t k) {
 Access access_of(LaneScope& scope, const Statement& s, int slot, Expr offset, bool load) {
   if (auto* a = stated(s, slot, offset, load)) return *a;
   auto direct = direct_access(scope, slot, offset);
-  internal_check(direct.has_value()) << "a statement in lanes does not state how it reaches " << print(offset);
+  internal_check(direct.has_value()) << "a statement in lanes does not state how it reaches "
+                                     << print(offset);
   return {.kind = *direct};
 }
 
@@ -83,8 +85,8 @@ Expr start_of_rows(LaneScope& scope, int slot, Expr offset, int var, int64_t cou
 }
 
 bool stores_pairs(LaneScope& scope, const Statement& re, const Statement& im) {
-  return re.kind == SK::store && im.kind == SK::store && re.buffer >= 0 && re.buffer == im.buffer && re.part == 1 &&
-         im.part == 2 && same(re.offset, im.offset) && is_beside(scope, re.offset);
+  return re.kind == SK::store && im.kind == SK::store && re.buffer >= 0 && re.buffer == im.buffer &&
+         re.part == 1 && im.part == 2 && same(re.offset, im.offset) && is_beside(scope, re.offset);
 }
 
 int loads_pairs(LaneScope& scope, Expr re, Expr im, DType d) {
@@ -97,15 +99,16 @@ int loads_pairs(LaneScope& scope, Expr re, Expr im, DType d) {
 int stores_of_neighbours(LaneScope& scope, const Block& block, size_t k) {
   auto& facts = scope.facts();
   auto& first = block[k];
-  if (first.kind != SK::store || first.buffer < 0 || first.part || parts_of(facts, first.buffer) != 1) return 0;
+  if (first.kind != SK::store || first.buffer < 0 || first.part || parts_of(facts, first.buffer) != 1)
+    return 0;
   int64_t apart = scope.motion(first.offset).constant().value_or(0);
   if (apart < 2 || apart > kFarthest || int64_t(block.size() - k) < apart) return 0;
   Expr start = facts.spelled_out(first.offset);
   for (int64_t j = 1; j < apart; ++j) {
     auto& s = block[k + size_t(j)];
     Linear from;
-    if (s.kind != SK::store || s.buffer != first.buffer || s.part || !linear(facts.spelled_out(s.offset), from) ||
-        !linear(start, from, -1) || from.constant != j ||
+    if (s.kind != SK::store || s.buffer != first.buffer || s.part ||
+        !linear(facts.spelled_out(s.offset), from) || !linear(start, from, -1) || from.constant != j ||
         std::any_of(from.terms.begin(), from.terms.end(), [](auto& t) { return t.coefficient != 0; }))
       return 0;
   }

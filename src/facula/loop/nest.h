@@ -81,7 +81,7 @@ struct Access {
 #define FACULA_A(n) n,
   enum class Kind : uint8_t { FACULA_ACCESSES(FACULA_A) } kind;
 #undef FACULA_A
-  int slot = 0;  // load
+  int slot = 0;   // load
   Expr offset{};  // load; null: the statement's store
   int count = 1, from = 0, moved = 0;
   // The unrolled loop whose steps access the elements of a row, one row per lane and one row behind the other: outside
@@ -192,12 +192,12 @@ void verify(const Nest& n,
 
 // Limits of a machine with vectors, and how far unrolling pays.
 struct LaneLimits {
-  int lanes = 16;      // 32-bit lanes of a vector
-  int strip = 8;       // most vectors of a strip
-  int unroll = 4;      // most vectors of a round, each with its own accumulators
-  int chains = 4;      // most chains of an inner loop
-  int unrolled = 16;   // most steps of an unrolled loop
-  int prefetch = 512;  // prefetch distance in iterations, for loops with little work: one or two pages
+  int lanes = 16;        // 32-bit lanes of a vector
+  int strip = 8;         // most vectors of a strip
+  int unroll = 4;        // most vectors of a round, each with its own accumulators
+  int chains = 4;        // most chains of an inner loop
+  int unrolled = 16;     // most steps of an unrolled loop
+  int prefetch = 512;    // prefetch distance in iterations, for loops with little work: one or two pages
   bool gathers = false;  // a gather is faster than one load per lane
   int packed_bytes = 0;  // size of the vectors whose lanes can be compressed by a mask; 0: none
 };

@@ -25,7 +25,8 @@ namespace {
 std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Value> args,
                                           std::span<const Tensor> out, std::span<const Value> operands) {
   return traced_call<Program>(o, trace_key(o, args, out), operands, [&] {
-    return std::make_shared<const Program>(trace_call(o, args, out, Composites::bodies), o.name(), keeper_of(o));
+    return std::make_shared<const Program>(trace_call(o, args, out, Composites::bodies), o.name(),
+                                           keeper_of(o));
   });
 }
 

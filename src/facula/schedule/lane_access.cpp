@@ -23,7 +23,8 @@ bool is_picked(loop::LaneScope& scope, int slot, Expr offset) {
 
 class Deciding {
  public:
-  Deciding(const LanePlace& at, const loop::LaneLimits& limits) : at_(at), scope_(*at.scope), limits_(limits) {}
+  Deciding(const LanePlace& at, const loop::LaneLimits& limits)
+      : at_(at), scope_(*at.scope), limits_(limits) {}
 
   void operator()(Block& block, size_t k) const {
     auto& s = block[k];
@@ -62,8 +63,9 @@ class Deciding {
 
   Access one(int slot, Expr offset, bool load) const {
     Access a = apart_from_rows(slot, offset, load);
-    bool rows = at_.steps && !at_.guarded && !at_.masked &&
-                loop::start_of_rows(scope_, slot, offset, at_.steps->var, at_.steps->extent->value.to_int(), load);
+    bool rows =
+        at_.steps && !at_.guarded && !at_.masked &&
+        loop::start_of_rows(scope_, slot, offset, at_.steps->var, at_.steps->extent->value.to_int(), load);
     if (rows) a.rows = at_.steps->var;
     return a;
   }
@@ -86,7 +88,8 @@ class Deciding {
   // True if the machine can compress a vector of these elements, and only the tail masks lanes.
   bool packs(int slot) const {
     DType d = scope_.facts().memory(slot);
-    return !at_.masked && !is_complex(d) && itemsize(d) >= 4 && itemsize(d) * scope_.lanes == limits_.packed_bytes;
+    return !at_.masked && !is_complex(d) && itemsize(d) >= 4 &&
+           itemsize(d) * scope_.lanes == limits_.packed_bytes;
   }
 
   const LanePlace& at_;
