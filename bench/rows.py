@@ -440,7 +440,7 @@ class Row:
     """One line of the table.
 
     A warm row times `statement` in a running process after `setup`; a cold row times its first run,
-    together with `setup`, in a fresh process. In between, untimed, the weights of a `model` are made
+    together with `setup`, in a fresh process. In between, untimed, the weights of a `model` are drawn
     equal. `check` is a number, or a list of numbers, on which both libraries must agree.
     """
 

@@ -1,7 +1,7 @@
 // Modes, backward and grad, nodes and hook handles.
 #include "autograd.h"
-#include "capture/compiled.h"
 #include "call_arguments.h"
+#include "capture/compiled.h"
 
 #include <algorithm>
 #include <array>

@@ -71,7 +71,8 @@ class PythonNode final : public autograd::Node {
     for (size_t i = 0; i < grads.size(); ++i) PyTuple_SET_ITEM(args.get(), Py_ssize_t(i) + 1, wrap(grads[i]));
     PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(ctx_.get())), names::backward));
     PyObject* const* items = &PyTuple_GET_ITEM(args.get(), 0);
-    PyRef result = checked(capture::call_user(f.get(), items, size_t(PyTuple_GET_SIZE(args.get())), {.pure = true}));
+    PyRef result =
+        checked(capture::call_user(f.get(), items, size_t(PyTuple_GET_SIZE(args.get())), {.pure = true}));
     if (!PyTuple_Check(result.get())) result = checked(PyTuple_Pack(1, result.get()));
     size_t given = size_t(PyTuple_GET_SIZE(result.get())), expected = is_tensor_input.size();
     for (size_t i = expected; i < given; ++i)

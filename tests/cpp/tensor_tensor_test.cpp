@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "facula/tensor/change_strides.h"
 #include "facula/tensor/tensor.h"
 
 namespace facula {
@@ -99,7 +100,7 @@ Tensor images_in_physical_layout(int64_t n, int64_t c, int64_t h, int64_t w, DTy
         for (int64_t x = 0; x < w; ++x)
           std::memset(bytes + size_t(((i * h + y) * w + x) * c + j) * size,
                       int(((i * c + j) * h + y) * w + x), size);
-  EXPECT_TRUE(make_strides_physical(t));
+  EXPECT_TRUE(change_strides(t, contiguous_strides(t.sizes())));
   return t;
 }
 

@@ -171,7 +171,7 @@ def test_a_parameter_that_is_frozen_or_missing_is_noticed():
         if k == 15:
             model[0].bias.register_hook(lambda g: g * 2)
 
-    compare(OPTIMIZERS["SGD"], around=around, captures=4, breaks=1)
+    compare(OPTIMIZERS["SGD"], around=around, captures=3)
 
 
 def test_gradients_accumulate_over_calls_and_in_a_call():
@@ -420,6 +420,8 @@ def test_hooks_are_parts_of_the_program(hooked):
         return hooked(model, optimizer, seen[-1])
 
     compare(OPTIMIZERS["SGD"], make_step)
+    if hooked in (hooked_leaves, stepping_hooks):  # the parameters of one operator have no order
+        seen = [sorted(calls) for calls in seen]
     assert seen[0] == seen[1]
 
 

@@ -159,7 +159,8 @@ bool is_observed(Interpreter& in, const Call& c) {
   if (c.args.empty()) return false;
   for (size_t k = 1; k < c.args.size(); ++k) {
     PyObject* a = c.args[k];
-    bool is_empty = (PyTuple_CheckExact(a) || PyDict_CheckExact(a) || PyList_CheckExact(a)) && !PyObject_Size(a);
+    bool is_empty =
+        (PyTuple_CheckExact(a) || PyDict_CheckExact(a) || PyList_CheckExact(a)) && !PyObject_Size(a);
     if (!is_atom(a) && !is_empty && !PyFunction_Check(a) && !is_new_data(in, a)) return false;
   }
   if (!in.recorder->is_outside(c.args[0])) return false;

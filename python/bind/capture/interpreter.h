@@ -110,7 +110,7 @@ enum class Policy : int {
   inlined = 8,   // a function of this package that is interpreted like the user's
   observed = 9,  // a method of this package that runs under the open trace, and tells what it reads
   folded = 10,   // called once for the same arguments: its result is a constant
-  calls = 11,    // a function of C that calls the user's functions by call_user(): called under the open trace
+  calls = 11,  // a function of C that calls the user's functions by call_user(): called under the open trace
 };
 struct Rule {
   Policy policy = Policy::unknown;

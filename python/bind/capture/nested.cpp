@@ -12,7 +12,7 @@ namespace facula::bind::capture {
 
 namespace {
 
-// What calls have changed that the trace cannot take back: memory from outside or from before, and gradient slots.
+// The changes of calls that the trace cannot take back: memory from outside or from before, and gradient slots.
 struct Changes {
   Changes(const run::OpenTrace& t, size_t values) : writes(t.writes(values)) {
     for (auto& s : t.slots()) grads.push_back(autograd::ensure_meta(s.leaf).grad.impl());
@@ -58,7 +58,8 @@ void UserCalls::take_back() {
   s.region.undo();
   PyErr_Restore(type, value, at);
   if (s.is_late || !(Changes(*run::OpenTrace::current(), s.values) == *s.before))
-    current_recorder->failure = "a hook or a custom function cannot be captured, and tensors have been written";
+    current_recorder->failure =
+        "a hook or a custom function cannot be captured, and tensors have been written";
 }
 
 PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, UserCall kind) {
@@ -84,7 +85,8 @@ PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, UserCal
   if (done && !(kind.pure && own.has_writes())) return in.result.detach();
   innermost->is_late |= kind.is_late;
   if (stop == Interpreter::Stop::raised) return nullptr;
-  if (done) in.report.reason = "a write to an object from outside, in a function that is called for gradients";
+  if (done)
+    in.report.reason = "a write to an object from outside, in a function that is called for gradients";
   PyErr_SetString(PyExc_RuntimeError, in.report.reason.c_str());
   return nullptr;
 }

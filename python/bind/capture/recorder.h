@@ -106,7 +106,9 @@ class Recorder {
   // While a Region lives, writes to objects from outside are remembered, and undo() takes them back.
   class Region {
    public:
-    explicit Region(Recorder& r) : recorder_(r), writes_(r.writes.size()), past_(r.past_.size()) { ++r.regions_; }
+    explicit Region(Recorder& r) : recorder_(r), writes_(r.writes.size()), past_(r.past_.size()) {
+      ++r.regions_;
+    }
     ~Region();
     bool has_writes() const { return recorder_.writes.size() > writes_; }
     void undo();
@@ -130,7 +132,7 @@ class Recorder {
   void fixed_items(PyObject* container);
   void item_of(PyObject* container, PyObject* key);
 
-  // What a place from outside contained before a write, for Region.
+  // The content of a place from outside before a write, for Region.
   struct Past {
     PyRef target, key, value;  // of an attribute: null if there was none; of a container: a copy
   };

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "facula/autograd/autograd.h"
-#include "facula/autograd/node.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/node.h"
 #include "facula/base/dtype.h"
 
 namespace facula::bind::capture {

@@ -121,7 +121,7 @@ def of_program(program: ExportedProgram) -> Source:
 
 
 def of_module(module: GraphModule, args: tuple[Tensor, ...]) -> Source:
-    """Returns the source of a module that was made from a graph, such as those of ``convert_pt2e``. Their
+    """The source of a module that was generated from a graph, such as those of ``convert_pt2e``. Their
     quantisations remain operators, which an exported program does not have."""
     from ..fx.interpreter import Interpreter
 

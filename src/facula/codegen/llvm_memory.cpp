@@ -70,7 +70,8 @@ Expr EmitMemory::stride_of(const Access& a, int slot, const Place& p, Expr offse
 V EmitMemory::pointer_of(const Access& a, int slot, const Place& p, Expr offset) {
   if (a.kind == AccessKind::own) return own_row(p, offset);
   bool scattered = a.kind == AccessKind::gathered || a.kind == AccessKind::each;
-  return scattered && !stride_of(a, slot, p, offset) ? lane_pointers(slot, p, offset) : pointer_to(p, offset);
+  return scattered && !stride_of(a, slot, p, offset).get() ? lane_pointers(slot, p, offset)
+                                                           : pointer_to(p, offset);
 }
 
 // The access of the current statement under the current mask.

@@ -167,9 +167,10 @@ const char* impossible_access(const LanePlace& at, const Block& block, size_t k)
     check(e->slot, offset, true);
   });
   for (auto& a : s.accesses) {
-    bool is_store = a.offset.get() == nullptr, found = is_store;
-    if (!is_store) each_load(s, [&](Expr e) { found |= e->slot == a.slot && same(e->args[0], a.offset); });
-    if (!found) why = "a load that it does not contain";
+    bool is_store = a.offset.get() == nullptr, contained = is_store;
+    if (!is_store)
+      each_load(s, [&](Expr e) { contained |= e->slot == a.slot && same(e->args[0], a.offset); });
+    if (!contained) why = "a load that it does not contain";
     used += is_store;
   }
   if (used > (s.kind == SK::store)) return "a store that it does not contain";

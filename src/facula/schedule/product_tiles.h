@@ -1,9 +1,9 @@
 // Decides the sizes of tiles and blocks of a matrix product by a small model of registers and caches:
-//   - a tile of the result stays in registers: as many sums as there are registers, beside what a step loads
+//   - a tile of the result stays in registers: as many sums as there are registers, less those that a step loads
 //   - a panel of the right operand, a tile's width over a K block, stays in the first cache
 //   - a block of the left operand over a K block stays in the second cache
 //   - blocks of the result are small enough that every thread gets several of them
-// The pieces of K depend on K alone, and they are all that the bits of a result depend on.
+// The pieces of K depend on K alone, so the bits of a result do not depend on the number of threads.
 #pragma once
 #include <cstdint>
 

@@ -44,8 +44,8 @@ class ProductTask : public NestBuilder {
 
  private:
   int64_t width() const { return int64_t(v_.vectors) * lanes(); }
-  // The distance between rows of a packed tile. It is not a multiple of the cache line, so that the rows lie in different banks
-  // of the first cache.
+  // The distance between rows of a packed tile. It is no multiple of the cache line, so that rows use different banks of the
+  // first cache.
   static Expr row_stride() { return param(P::terms) + n_of(kPadding); }
   Expr origin_of(Expr tile) { return tile * n_of(v_.rows) * row_stride(); }
 
