@@ -152,7 +152,8 @@ TEST_F(CodegenCache, RemovesWhatWasUsedLeastRecently) {
   auto read = [&](int k) { return codegen::read_entry(folder, kinds[k % 3], name(k), codegen::Owner::user); };
   EXPECT_EQ(read(0), std::string(100, 'a'));  // the oldest one, which is in use from here on
   codegen::evict(folder, {.bytes = 1 << 20, .entries = 12});
-  for (int k = 0; k < 12; ++k) EXPECT_NE(read(k), "") << k;
+  // All entries and the user's file. The test does not read them, because an entry that is read counts as used.
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_ / "kernels"), fs::directory_iterator()), 13);
   codegen::evict(folder, {.bytes = 1 << 20, .entries = 8});
   for (int k = 0; k < 12; ++k) EXPECT_EQ(read(k).empty(), k > 0 && k < 7) << k;
   codegen::evict(folder, {.bytes = 1, .entries = 8});

@@ -215,6 +215,7 @@ TEST(Define, EffectsAreDeclaredOrFollowFromTheSchema) {
     define("probe_reads(Tensor self) -> Tensor")
         .shape([](const Call& c) { return Dims(c.sizes("self")); })
         .data_dependent("nothing")
+        .non_differentiable("it is a probe")
         .reference([](const Tensor& x) { return x; });
   });
   EXPECT_TRUE(reads.effects.reads_data && reads.effects.repeatable());
