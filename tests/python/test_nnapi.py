@@ -346,6 +346,11 @@ int main(int count, char** arguments) {
   facula_nnapi* model;
   for (k = 0; k < sizeof x / sizeof *x; ++k) x[k] = (float)(k % 7) - 3;
   model = facula_nnapi_open(arguments[1], arguments[2], dimensions, 4, 1, 0, error, sizeof error);
+  if (model && (facula_nnapi_input_bytes(model, 0) != sizeof x ||
+                facula_nnapi_output_bytes(model, 0) > sizeof y)) {
+    puts("nnapi: the model has other sizes than the buffers");
+    return 1;
+  }
   if (!model || facula_nnapi_run(model, inputs, outputs, error, sizeof error)) {
     puts(error);
     return 1;

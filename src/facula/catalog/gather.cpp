@@ -69,12 +69,10 @@ FACULA_FAMILY(gather) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2]", "self[3, 4], dim=0, index<3>[2, 4]",
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
-      .grad_name("Gather")
       .doc("self at `indices` along `dim`, other dimensions broadcast; of the flat self without `dim`.")
       .exact_out()
       .dtypes(d::stored)
-      .in_parts()
-      .composite([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
+      .procedure([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
         if (!dim) return gather(flat(self), 0, flat(indices));
         runtime_check(self.dim() == indices.dim(), "take_along_dim")
             << "input and indices should have the same number of dimensions, but got " << self.dim()
