@@ -1,6 +1,7 @@
 """Training steps in a compiled function are one program, with the losses and states of eager mode."""
 
 import copy
+import functools
 import random
 
 import facula.nn.functional as F
@@ -409,7 +410,7 @@ def packed_tensors(model, optimizer, seen):
     return step
 
 
-HOOKS = [hooked_inner_tensors, hooked_leaves, stepping_hooks, hooked_modules, hooked_steps, packed_tensors]
+HOOKS = [hooked_leaves, stepping_hooks, hooked_modules, hooked_steps, packed_tensors]
 
 
 @pytest.mark.parametrize("hooked", HOOKS)
@@ -424,6 +425,20 @@ def test_hooks_are_parts_of_the_program(hooked):
     if hooked in (hooked_leaves, stepping_hooks):  # the parameters of one operator have no order
         seen = [sorted(calls) for calls in seen]
     assert seen[0] == seen[1]
+
+
+def test_hooks_of_inner_tensors_are_called_in_their_order():
+    seen = []
+    runs = []
+    for compiled in (False, True):
+        own = []
+        seen.append(own)
+        make_step = functools.partial(hooked_inner_tensors, seen=own)
+        runs.append(train(OPTIMIZERS["SGD"], make_step, compiled, 5, batches(5)))
+    for a, b in zip(*(run[:3] for run in runs)):
+        for x, y in zip(a, b):
+            assert close(x, y, 1e-8)
+    assert seen[0] == seen[1] and len(seen[0]) == STEPS
 
 
 def test_a_hook_that_cannot_be_captured_leaves_no_effects_of_its_first_part():
