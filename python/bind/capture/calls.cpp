@@ -513,7 +513,8 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     case Policy::folded: return call_folded(in, f, c);
     case Policy::calls: {
       std::string name = shown(c.callable);
-      if (in.backend) return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
+      if (in.backend)
+        return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
       UserCalls calls;
       PyObject* result = run_unpinned(c);
       if (!result) calls.take_back();
