@@ -508,6 +508,26 @@ Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, result.detach());
 }
 
+// Whether a function that runs calls backward(), so that hooks of intermediate tensors are called in the same program.
+bool differentiates(Interpreter& in) {
+  for (auto& f : in.frames) {
+    PyObject* names = f->code->get()->co_names;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names); ++k)
+      if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, k), "backward")) return true;
+  }
+  return false;
+}
+
+// A hook of a tensor, whose method is bound or gets the tensor as the first argument.
+Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+  PyObject* self = PyCFunction_Check(c.callable) ? PyCFunction_GET_SELF(c.callable)
+                   : c.args.empty()              ? nullptr
+                                                 : c.args[0];
+  bool is_inner = self && is_tensor(self) && is_plain(Py_TYPE(self)) && impl_of(self)->traced;
+  if (!is_inner || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
+  return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");
+}
+
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
     case Policy::folded: return call_folded(in, f, c);
@@ -520,6 +540,7 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
       if (!result) calls.take_back();
       return in.give_recorded(f, c.drop, result, name.c_str());
     }
+    case Policy::hooks: return call_hooks(in, f, c, rule);
     case Policy::recorded: return call_recorded(in, f, c);
     case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);
@@ -640,16 +661,6 @@ Outcome call_generator_method(Interpreter& in, Frame& f, Call& c, PyObject* self
   return Outcome::raised;
 }
 
-// Whether a function that runs calls backward(), so that hooks of intermediate tensors are called in the same program.
-bool differentiates(Interpreter& in) {
-  for (auto& f : in.frames) {
-    PyObject* names = f->code->get()->co_names;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names); ++k)
-      if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, k), "backward")) return true;
-  }
-  return false;
-}
-
 Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   PyObject* self = PyCFunction_GET_SELF(c.callable);
   const char* name = reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name;
@@ -659,8 +670,6 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
     PyRef key = checked(PyUnicode_InternFromString(name));
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
     if (!is_plain(Py_TYPE(self)) || !descriptor) return opaque(in, c);
-    if (!std::strcmp(name, "register_hook") && impl_of(self)->traced && differentiates(in))
-      return in.give_recorded(f, c.drop, run_unpinned(c), name);
     return call_ruled(in, f, c, rule_of(descriptor));
   }
   if (is_generator(self)) return call_generator_method(in, f, c, self, name);

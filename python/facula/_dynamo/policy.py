@@ -34,7 +34,8 @@ from . import polyfills
     OBSERVED,
     FOLDED,
     CALLS,
-) = range(12)
+    HOOKS,
+) = range(13)
 
 # Modules whose functions compute on tensors alone: they are called while operators are recorded.
 _OPERATOR_MODULES = frozenset(
@@ -56,7 +57,7 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    new module_load requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook
+    new module_load requires_grad_ retain_grad register_post_accumulate_grad_hook
     set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
@@ -181,6 +182,8 @@ def _operators() -> frozenset[int]:
 def _by_name(name: str) -> tuple[int, Any]:
     if name in _READS:
         return BREAKS, f"`{name}` reads the elements of a tensor"
+    if name == "register_hook":
+        return HOOKS, "`register_hook` of a tensor"
     if name in _CHANGES:
         return BREAKS, f"`{name}` of a tensor"
     return RECORDED, None
