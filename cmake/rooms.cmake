@@ -102,13 +102,6 @@ function(facula_room room)
   endif()
   add_library(facula_${room} OBJECT ${sources})
   facula_room_usage(facula_${room})
-  if(room STREQUAL "catalog")  # these headers take half of the time that a family of operators takes to compile
-    target_precompile_headers(facula_catalog PRIVATE <facula/op/helpers.h> <facula/op/operator.h> <facula/ops.h>)
-    target_compile_options(facula_catalog PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # so that ccache sees them
-    # Here exp, floor, ... are functions of expressions alone, which those of tensors in ops.h would hide.
-    set_source_files_properties(${FACULA_SOURCES}/catalog/elementary.cpp ${FACULA_SOURCES}/catalog/pointwise.cpp
-                                PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-  endif()
   list(FIND FACULA_ROOMS ${room} position)
   list(FIND FACULA_ROOMS run first_generated)
   if(position GREATER_EQUAL first_generated)
