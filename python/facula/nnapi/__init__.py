@@ -2,8 +2,8 @@
 
 :func:`export` converts a module; ``save`` writes a file that an app reads with ``nnapi_runner.c``
 (:data:`SOURCES`), and calling the model runs it here: with Android's ``libneuralnetworks.so`` if there is
-one,
-else with a library of the same C interface in this package. PyTorch's names are in ``backends._nnapi``.
+one, else with a library of the same C interface in this package. PyTorch's names are in
+``backends._nnapi``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..export.exported_program import ExportedProgram
 from ..fx.graph_module import GraphModule
 from ..nn.modules.module import Module
 from ._run import FOLDER, Compilation, evaluate, library, save
-from ._serialize import Model, Serializer, UnsupportedOperatorError, of_module, of_program
+from ._serialize import Model, Serializer, UnsupportedOperatorError, of_module, of_program, renamed
 
 __all__ = ["Compilation", "NnapiModel", "SOURCES", "UnsupportedOperatorError", "export", "library"]
 
@@ -73,8 +73,7 @@ class NnapiModel(Module):
             if t.dim() != len(v.sizes) or not fixed or t.dtype is not _DTYPES[v.type]:
                 raise ValueError(
                     f"input {k} is {t.dtype} of the shape {tuple(t.shape)}; expected is {_DTYPES[v.type]} "
-                    f"of the shape "
-                    f"{v.sizes}"
+                    f"of the shape {v.sizes}"
                 )
             inputs.append((t.permute(0, 2, 3, 1) if v.nhwc else t).detach().contiguous())
         return inputs
@@ -85,9 +84,7 @@ class NnapiModel(Module):
             sizes = [v.sizes[d] for d in (0, 2, 3, 1)] if v.nhwc else v.sizes
             numbers.update((n, m) for n, m in zip(sizes, t.shape) if isinstance(n, str) and n.isidentifier())
         names = {n: f"d{k}" for k, n in enumerate(numbers)}
-        from ._serialize import _renamed
-
-        return lambda expression: evaluate(_renamed(expression, names), list(numbers.values()))
+        return lambda expression: evaluate(renamed(expression, names), list(numbers.values()))
 
 
 def export(

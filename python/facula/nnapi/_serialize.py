@@ -442,7 +442,7 @@ class Serializer:
         for _, sizes, _, _ in self.operands:
             for n in sizes:
                 if not isinstance(n, int):
-                    rules.append((len(words), _renamed(n, names)))
+                    rules.append((len(words), renamed(n, names)))
                 words.append(n if isinstance(n, int) else 0)
         for _, _, data in self.data:
             padded = data + bytes(-len(data) % 4)
@@ -464,7 +464,7 @@ class Serializer:
         return names
 
 
-def _renamed(expression: str, names: dict[str, str]) -> str:
+def renamed(expression: str, names: dict[str, str]) -> str:
     tree = ast.parse(expression, mode="eval")
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in ("Max", "Min", "max", "min"):

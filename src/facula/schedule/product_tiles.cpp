@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "facula/schedule/flatten.h"
+
 namespace facula::schedule {
 
 namespace {
@@ -12,12 +14,10 @@ constexpr int64_t kColumns = 512;  // of a block of the result, at most
 constexpr int64_t kBlocks = 4;     // blocks for each thread
 constexpr int64_t kElement = 4;    // bytes
 
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // A length of at most `most`, a multiple of `step`, that divides `size` into nearly equal pieces.
 int64_t even_piece(int64_t size, int64_t most, int64_t step) {
-  int64_t pieces = std::max<int64_t>(1, divided_up(size, std::max(most / step * step, step)));
-  return divided_up(divided_up(size, pieces), step) * step;
+  int64_t pieces = std::max<int64_t>(1, ceil_div(size, std::max(most / step * step, step)));
+  return ceil_div(ceil_div(size, pieces), step) * step;
 }
 
 // The height of tiles that wastes the fewest rows, the largest one that fits in registers if in doubt.
@@ -25,7 +25,7 @@ int tile_rows(int64_t m, int most) {
   int best = most;
   auto cost = [&](int rows) {
     // A step of a tile costs its multiplications, and about one more row for what it loads.
-    return double(divided_up(m, rows)) * (rows + 0.5);
+    return double(ceil_div(m, rows)) * (rows + 0.5);
   };
   for (int rows = most - 1; rows >= most / 2; --rows)
     if (cost(rows) < cost(best) * 0.97) best = rows;
@@ -36,7 +36,7 @@ int tile_rows(int64_t m, int most) {
 
 int64_t product_terms(int64_t k) {
   int64_t blocks = std::max<int64_t>(1, (k + kTerms / 2) / kTerms);
-  return std::max<int64_t>(1, divided_up(divided_up(k, blocks), kTermsStep) * kTermsStep);
+  return std::max<int64_t>(1, ceil_div(ceil_div(k, blocks), kTermsStep) * kTermsStep);
 }
 
 ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const CacheSizes& caches) {
@@ -50,7 +50,7 @@ ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const 
   t.block_rows = even_piece(s.m, std::max<int64_t>(rows, t.rows), t.rows);
   t.block_columns = even_piece(s.n, kColumns, width);
   // Few blocks: halve the longer side as long as it has more than a few tiles.
-  auto blocks = [&] { return s.count * divided_up(s.m, t.block_rows) * divided_up(s.n, t.block_columns); };
+  auto blocks = [&] { return s.count * ceil_div(s.m, t.block_rows) * ceil_div(s.n, t.block_columns); };
   while (threads > 1 && blocks() < kBlocks * threads) {
     if (t.block_columns > 4 * width && t.block_columns >= t.block_rows)
       t.block_columns = even_piece(t.block_columns, t.block_columns / 2, width);

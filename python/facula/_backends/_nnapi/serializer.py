@@ -19,10 +19,8 @@ def serialize_model(
     use_int16_for_qint16: bool = False,
 ) -> tuple:
     """Returns the model as an array of integers, its weights, the orders of its inputs' and outputs'
-    dimensions
-    (0: PyTorch's, 1: channels last), lines that set sizes which depend on the inputs, and the count of
-    results
-    (-1: a tensor).
+    dimensions (0: PyTorch's, 1: channels last), lines that set sizes which depend on the inputs, and the
+    count of results (-1: a tensor).
     """
     if use_int16_for_qint16 or return_shapes is not None:
         raise NotImplementedError("serialize_model: use_int16_for_qint16 and return_shapes are not supported")

@@ -8,6 +8,7 @@
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/schedule/flatten.h"
 #include "facula/schedule/product_tiles.h"
 #include "facula/tensor/tensor.h"
 
@@ -15,14 +16,13 @@ namespace facula::device::cpu {
 
 namespace {
 
+using schedule::ceil_div;
 using P = ProductParam;
 using B = ProductBuffer;
 
 constexpr double kThreadWork = 65536;     // multiplications worth a thread
 constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
 constexpr size_t kMostBuffers = 24, kMostParams = 32;
-
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Calls f(task) for every task; threads take the next one as they become free.
 template <class F>
@@ -53,7 +53,7 @@ PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int6
   std::array<int64_t, Q::count> params{};
   params[Q::n] = columns, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
   params[Q::out_batch] = r.batch, params[Q::strips] = strips;
-  params[Q::groups] = divided_up(strips, kPackedStrips);
+  params[Q::groups] = ceil_div(strips, kPackedStrips);
   params[Q::tasks] = params[Q::groups] * count;
   auto* from = p.b.data + first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
   void* buffers[] = {const_cast<float*>(from), r.memory.data_ptr()};
@@ -75,8 +75,8 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
   params[P::out_stride] = p.out_stride, params[P::out_batch] = p.out_batch;
   params[P::rows] = tiles.block_rows, params[P::columns] = tiles.block_columns,
   params[P::terms] = tiles.terms;
-  params[P::row_blocks] = divided_up(p.m, tiles.block_rows);
-  params[P::column_blocks] = divided_up(columns, tiles.block_columns);
+  params[P::row_blocks] = ceil_div(p.m, tiles.block_rows);
+  params[P::column_blocks] = ceil_div(columns, tiles.block_columns);
   params[P::adds] = p.beta != 0;
   params[P::tasks] = params[P::row_blocks] * params[P::column_blocks] * p.count;
   std::copy(p.params.begin(), p.params.end(), params.begin() + P::count);
@@ -112,7 +112,7 @@ void run(const GeneratedProduct& p, const schedule::ProductTiles& tiles) {
   int64_t most = std::max(kMostPacked / row_bytes / tiles.block_columns, int64_t(1)) * tiles.block_columns;
   for (int64_t first = 0; first < p.n; first += most) {
     int64_t columns = std::min(most, p.n - first);
-    auto packed = pack(p, first, columns, divided_up(columns, width) * tiles.vectors);
+    auto packed = pack(p, first, columns, ceil_div(columns, width) * tiles.vectors);
     multiply(p, tiles, packed, first, columns);
   }
 }

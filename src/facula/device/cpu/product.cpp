@@ -476,7 +476,7 @@ void by_blas(const Problem& p, int64_t longest = 128) {
 }
 
 // ---- generated kernels
-bool is_better_generated(const Problem& p) {
+bool is_generated(const Problem& p) {
   const std::string& wish = settings().products;
   value_check(wish.empty() || wish == "generated" || wish == "library", "FACULA_PRODUCTS")
       << "must be 'generated' or 'library', but got '" << wish << "'";
@@ -713,7 +713,7 @@ void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
     bool vector =
         p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
     if (!vector) {
-      if (is_better_generated(p)) return by_generated(p);
+      if (is_generated(p)) return by_generated(p);
       if (is_small(p)) return small(p);
       if (is_narrow(p.dtype)) {
         if (p.bias) add_bias_first(p, out, bias);
