@@ -343,11 +343,11 @@ def test_custom_functions():
     compare(OPTIMIZERS["SGD"], make_step)
 
 
-def hooked_inner_tensors(model, optimizer, seen):
+def hooked_inner_tensors(model, optimizer, seen, register=lambda h, hook: h.register_hook(hook)):
     def step(x, y):
         optimizer.zero_grad()
         h = model[0](x)
-        h.register_hook(lambda g: seen.append("hook") or g * 2)
+        register(h, lambda g: seen.append("hook") or g * 2)
         loss = F.mse_loss(model[1:](h), y)
         loss.backward()
         optimizer.step()
@@ -357,16 +357,7 @@ def hooked_inner_tensors(model, optimizer, seen):
 
 
 def hooked_by_the_class(model, optimizer, seen):
-    def step(x, y):
-        optimizer.zero_grad()
-        h = model[0](x)
-        facula.Tensor.register_hook(h, lambda g: seen.append("hook") or g * 2)
-        loss = F.mse_loss(model[1:](h), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return hooked_inner_tensors(model, optimizer, seen, facula.Tensor.register_hook)
 
 
 def hooked_leaves(model, optimizer, seen):

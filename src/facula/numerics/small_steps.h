@@ -198,8 +198,8 @@ struct Steps : Numbers<T, kBytes> {
       for (int i = 1; i < m; ++i) x[i * along] -= (kRows ? L::conj(v[i * stride]) : v[i * stride]) * sum;
     }
   }
-  // Applies the product of `count` reflections, of which the k-th begins at row k + shift and is stored at v + k * (ld +
-  // 1), to q [rows, columns]. If q is the identity, columns before a reflection's first row stay as they are.
+  // Applies the product of `count` reflections to q [rows, columns]. Reflection k begins at row k + shift and is stored at
+  // v + k * (ld + 1). If q is the identity, columns before a reflection's first row stay as they are.
   FACULA_LANES void apply(const V* v, int stride, int ld, const V* tau, int count, int rows, int columns,
                           int shift, V* q, bool to_identity) {
     for (int k = count; k-- > 0;) {
