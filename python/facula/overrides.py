@@ -144,8 +144,8 @@ def _names() -> dict[Any, str]:
                 named.setdefault(f, f"{prefix}.{n}")
     for n, d in vars(Tensor).items():
         if hasattr(d, "__set__"):
-            named[d.__get__] = f"facula.Tensor.{n}.__get__"
-            named[d.__set__] = f"facula.Tensor.{n}.__set__"
+            named.setdefault(d.__get__, f"facula.Tensor.{n}.__get__")  # an alias comes after its property
+            named.setdefault(d.__set__, f"facula.Tensor.{n}.__set__")
         elif callable(d):
             named.setdefault(d, f"facula.Tensor.{n}")
     return named

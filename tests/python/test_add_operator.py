@@ -41,7 +41,7 @@ def compiled(source, library):
     return ctypes.CDLL(str(library))
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def added(tmp_path_factory):
     compiled(SOURCE, tmp_path_factory.mktemp("added") / "libadded.so").define_added_operators()
 

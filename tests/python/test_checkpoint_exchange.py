@@ -191,7 +191,7 @@ print(json.dumps(answers))
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def exchanged(tmp_path_factory):
     """The folder of files, and what PyTorch has and read."""
     folder = tmp_path_factory.mktemp("exchange")

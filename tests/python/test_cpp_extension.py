@@ -21,12 +21,12 @@ BUILD = Path(facula._C.__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not (BUILD / "CMakeCache.txt").exists(), reason="needs the build folder")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("extensions")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mine(folder):
     """The example's library, as its CMakeLists.txt builds it."""
 
@@ -320,7 +320,7 @@ Tensor bad(const Tensor& x) { return x.matmul(x); }
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def torchy(folder, mine):
     pytest.importorskip("pybind11")
     return cpp_extension.load_inline(
@@ -511,7 +511,7 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def faulty(folder, mine):
     """A library that is faulty in the way that the environment says, and without that is not."""
     source = folder / "faulty.cpp"

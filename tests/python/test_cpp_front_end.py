@@ -24,7 +24,7 @@ def run(command, *options):
     return re.sub(r" +[\d,]+ images/s.*|, [\d.]+ s$|; results in .*", "", done.stdout, flags=re.M)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def runs(images, tmp_path_factory):  # noqa: F811
     folder = tmp_path_factory.mktemp("runs")
     options = ("--data", images, "--epochs", "2", "--seed", "3", "--limit", "128")

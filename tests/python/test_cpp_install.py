@@ -75,7 +75,7 @@ def run(*command, **options):
     return done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def prefix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prefix")
     run("cmake", "--install", BUILD, "--prefix", folder)

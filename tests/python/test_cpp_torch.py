@@ -70,7 +70,7 @@ def test_tensors_indices_and_gradients_print_what_pytorch_prints(tmp_path):
     assert_same_text(run(build(tmp_path, "tensors")), (GOLDEN / "cpp_torch_tensors.txt").read_text(), 1e-6)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("training")
     return folder, run(build(folder, "training"), folder)

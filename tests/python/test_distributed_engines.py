@@ -17,7 +17,7 @@ from facula import distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def nccl(tmp_path_factory):
     """The path of the double, compiled."""
     library = tmp_path_factory.mktemp("nccl") / "libnccl.so"

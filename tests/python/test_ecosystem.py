@@ -29,17 +29,17 @@ def loaded(name):
     return module
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run():
     return loaded("run")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def suites():
     return loaded("suites")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def scan():
     return loaded("scan")
 

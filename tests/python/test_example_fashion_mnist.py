@@ -14,7 +14,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "fashion_mnist" / "train.py"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def images(tmp_path_factory):
     """Squares of ten sizes on noise: easy to learn."""
     folder = tmp_path_factory.mktemp("data")

@@ -14,7 +14,7 @@ import facula
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def images(tmp_path_factory):
     """A data set in Fashion-MNIST's files: ten classes of bright stripes."""
     import gzip

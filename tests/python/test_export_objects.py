@@ -118,7 +118,7 @@ TORCH_LIBRARY_IMPL(shelf, Meta, m) {
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shelf")
     path = cpp_extension.load_inline(

@@ -19,7 +19,7 @@ RECORDED = Path(__file__).parents[1] / "golden" / "fx.txt"
 GOLDEN = dict(map(json.loads, RECORDED.read_text().splitlines()))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ours():
     return {k: v.replace("facula", "torch") for k, v in fx_programs.answers(facula).items()}
 

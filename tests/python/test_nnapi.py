@@ -362,7 +362,7 @@ int main(int count, char** arguments) {
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(tmp_path_factory):
     """A program of C99 that runs a file's model."""
     folder = tmp_path_factory.mktemp("client")

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
 from record_lr_schedules import CASES, GOLDEN, METRICS, OPTIMIZERS, advance, groups_of, momentum_of, sequence  # noqa: E402
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def golden():
     return json.loads(GOLDEN.read_text())
 

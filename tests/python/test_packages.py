@@ -26,7 +26,7 @@ def net():
     return nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3), nn.Softmax(-1))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def package(tmp_path_factory):
     path = tmp_path_factory.mktemp("package") / "model.fpk"
     program = export(net(), (facula.rand(4, 6),), dynamic_shapes=({0: Dim("batch", max=512)},))
@@ -34,7 +34,7 @@ def package(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bare(tmp_path_factory):
     """The library in a folder without LLVM, and the loader's path to what it needs."""
     folder = tmp_path_factory.mktemp("bare")

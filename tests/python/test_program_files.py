@@ -241,7 +241,7 @@ def with_graph(data, text):
     return out.getvalue()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     model = cnn()

@@ -60,7 +60,7 @@ def converted():
     return Q.convert(net)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recorded():
     with lzma.open(TESTS / "golden/quantized.pickle.xz") as f:
         return pickle.load(f)

@@ -84,7 +84,7 @@ def plans_in(folder):
     return sorted(folder.glob("*.plan"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled(tmp_path_factory):
     """A folder that a process has filled, and what it computed."""
     folder = tmp_path_factory.mktemp("kernels")
@@ -138,7 +138,7 @@ def test_plans_without_their_kernels_are_made_again(filled):
     assert list(folder.glob("*.o"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shipped(tmp_path_factory, filled):
     """A folder as it is shipped, of this program's kernels, and their index."""
     folder = tmp_path_factory.mktemp("shipped") / "kernels"
@@ -245,7 +245,7 @@ def follow(folder, program, threads=2):
     return done.stdout, re.findall("cache: hit sequence (\\w+)", done.stderr)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def told(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sequences")
     folder.chmod(0o700)

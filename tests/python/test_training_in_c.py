@@ -65,7 +65,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trainer(tmp_path_factory):
     program = tmp_path_factory.mktemp("train") / "train"
     source, header = ROOT / "examples/server/train.c", ROOT / "src/facula/deploy"

@@ -92,6 +92,22 @@ void name_last_node(const op::Call& c, const Results& results) {
     }
 }
 
+// Counts the writes of one call to its destinations as one, however many copies it makes on the way.
+class WriteCount {
+ public:
+  explicit WriteCount(std::span<const Tensor> out) : out_(out) {
+    for (auto& t : out) before_.push_back(t.version());
+  }
+  void finish() const {
+    for (size_t k = 0; k < out_.size(); ++k)
+      out_[k].version_counter()->value.store(before_[k] + 1, std::memory_order_relaxed);
+  }
+
+ private:
+  std::span<const Tensor> out_;
+  SmallVector<uint32_t, 4> before_;
+};
+
 // Makes the calls of a composite's or procedure's body. They are recorded one by one, unless a composite has a gradient rule.
 Results run_body(const Invocation& call) {
   auto& o = call.op;
@@ -102,8 +118,9 @@ Results run_body(const Invocation& call) {
     Tensor old;  // the gradients of the calls may need the value that will be overwritten
     if (call.recording && call.form == Form::in_place)
       args[0] = Value(old = autograd::copy_with_history(call.self()));
+    WriteCount writes(call.out);
     Results results = deliver(call, body(op::Call(o, args)));
-    for (auto& t : call.out) t.bump_version();
+    writes.finish();
     return results;
   }
   if (!o.is<op::Composite>() || !call.recording || !o.vjp) {
@@ -137,13 +154,13 @@ inline Results run_kernels(const Operator& o, std::span<const Value> args, Form 
 // Computes the results of the call as a whole and records it as one node.
 inline Results compute(const Invocation& call) {
   auto& o = call.op;
+  WriteCount writes(call.out);
   Results results = call.interposer ? interposed_results(call)
                     : call.device.type == DeviceType::cpu
                         ? run_kernels(o, call.args, call.form, call.out)
                         : run_elsewhere(call.device, o, call.args, call.form, call.out, run_kernels);
   if (!call.interposer) {  // an interposer's writes have been counted by the calls that it makes
-    if (call.form != Form::functional)
-      for (auto& t : call.out) t.bump_version();
+    writes.finish();
     if (o.effects.writes) bump_written(call);
   }
   if (call.recording && (o.differentiable || call.form == Form::in_place)) {
