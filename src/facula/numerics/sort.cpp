@@ -23,21 +23,10 @@ namespace facula::numerics {
 
 namespace {
 
+// The unsigned integer of a number's size.
 template <class T>
 struct Bits {
-  using type = std::make_unsigned_t<T>;
-};
-template <>
-struct Bits<bool> {
-  using type = uint8_t;
-};
-template <>
-struct Bits<Half> {
-  using type = uint16_t;
-};
-template <>
-struct Bits<BFloat16> {
-  using type = uint16_t;
+  using type = std::conditional_t<std::is_integral_v<T>, T, uint16_t>;
 };
 template <>
 struct Bits<float> {
@@ -52,12 +41,11 @@ struct Bits<double> {
 template <class T>
 typename Bits<T>::type key_of(T value) {
   using U = typename Bits<T>::type;
-  constexpr U top = U(U(1) << (8 * sizeof(U) - 1));
-  U bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  if constexpr (std::is_same_v<T, bool> || std::is_unsigned_v<T>) return bits;
-  else if constexpr (std::is_integral_v<T>) return U(bits ^ top);
+  if constexpr (std::is_integral_v<T>) return value;
   else {  // without branches, for vectors
+    constexpr U top = U(U(1) << (8 * sizeof(U) - 1));
+    U bits;
+    std::memcpy(&bits, &value, sizeof bits);
     auto f = [&] {
       if constexpr (std::is_same_v<T, double>) return value;
       else return float(value);
@@ -65,6 +53,29 @@ typename Bits<T>::type key_of(T value) {
     bits = f == 0 ? U(0) : bits;
     U negative = U(-U(bits >> (8 * sizeof(U) - 1)));
     return f != f ? U(~U(0)) : U(bits ^ (negative | top));
+  }
+}
+
+// A line of numbers, by keys in the requested order. T is an unsigned integer or a floating-point number: a signed integer
+// has its top bit inverted, and the descending order all bits, so that one function serves all of these.
+template <class T>
+struct Line {
+  using U = typename Bits<T>::type;
+  const T* x;
+  U inverted;
+  U operator()(int64_t i) const { return U(key_of(x[i]) ^ inverted); }
+};
+template <class T>
+auto line_of(const T* x, bool descending) {
+  if constexpr (std::is_integral_v<T>) {
+    using Byte = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+    using U = std::make_unsigned_t<Byte>;
+    U inverted = descending ? U(~U(0)) : U(0);
+    if (std::is_signed_v<T>) inverted ^= U(U(1) << (8 * sizeof(U) - 1));
+    return Line<U>{reinterpret_cast<const U*>(x), inverted};
+  } else {
+    using U = typename Bits<T>::type;
+    return Line<T>{x, descending ? U(~U(0)) : U(0)};
   }
 }
 
@@ -376,22 +387,18 @@ auto range_of(Key key, int64_t n) {
   return std::pair(*std::min_element(least, least + kBlock), *std::max_element(most, most + kBlock));
 }
 
-// Calls run(key, least, most, narrow) with keys that give a line of n values the requested order. If `look`, the range of
-// the keys is computed, and `narrow` tells whether 32 bits suffice for it.
+// Calls run(least, most, narrow) with the range of the keys of a line, which is computed if `look` and the numbers are
+// integers, else taken to be whole; `narrow` tells whether 32 bits suffice for it.
 template <class T, class Run>
-void with_keys(const T* x, int64_t n, bool descending, bool look, Run run) {
-  using U = typename Bits<T>::type;
-  auto run_with = [&](auto key) {
-    bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
-    U least = 0, most = ~U(0);
-    if (std::is_integral_v<T> && look) {
-      std::tie(least, most) = range_of(key, n);
-      narrow = n < Narrow::kMost && uint64_t(U(most - least)) < uint64_t(Narrow::kMost);
-    }
-    run(key, least, most, narrow);
-  };
-  if (descending) run_with([=](int64_t i) { return U(~key_of(x[i])); });
-  else run_with([=](int64_t i) { return key_of(x[i]); });
+void with_range(Line<T> key, int64_t n, bool look, Run run) {
+  using U = typename Line<T>::U;
+  bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
+  U least = 0, most = ~U(0);
+  if (std::is_integral_v<T> && look) {
+    std::tie(least, most) = range_of(key, n);
+    narrow = n < Narrow::kMost && uint64_t(U(most - least)) < uint64_t(Narrow::kMost);
+  }
+  run(least, most, narrow);
 }
 
 // In a heap of entries by key, the largest first, replaces the first entry.
@@ -508,7 +515,8 @@ struct Introspective {
 // standard library: partial_sort for few, which is fast when blocks without candidates are skipped, else nth_element and
 // sort. A full line is sorted in vectors if no two elements are equal.
 template <class E, class Key>
-void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* order, SortBuffers& buffers) {
+void top_of_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* order,
+                 SortBuffers& buffers) {
   using Entry = typename E::Entry;
   using K = decltype(key(0));
   using Steps = Introspective<E>;
@@ -578,7 +586,7 @@ int64_t selected(typename E::Entry* b, int64_t n, int64_t k) {
 // The k-th in order (from 0). In all but short lines, counting by leading digits limits the search to a few candidates.
 // Among equal elements it is the k-th by position, or the one that PyTorch's kthvalue finds.
 template <class E, class Key>
-int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, SortBuffers& buffers) {
+int64_t position_of_kth(Key key, int64_t n, int64_t k, bool by_position, SortBuffers& buffers) {
   using U = decltype(key(0));
   auto kth_of = [&](int64_t count, auto wanted) {  // among `count` wanted ones
     auto* b = buffers.room<typename E::Entry>(0, count);
@@ -626,13 +634,13 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, SortBuffer
 }
 
 template <class T>
-void order_numbers(const T* x, int64_t n, bool descending, int64_t* order, SortBuffers& buffers) {
-  bool look = n > kShort && (sizeof(T) == 8 || n >= Digits::kLeast);
-  with_keys(x, n, descending, look, [&](auto key, auto least, auto most, bool) {
+void order_keys(Line<T> key, int64_t n, int64_t* order, SortBuffers& buffers) {
+  if (n <= kShort) return rank(key, n, order);
+  bool look = sizeof(T) == 8 || n >= Digits::kLeast;
+  with_range(key, n, look, [&](auto least, auto most, bool) {
     auto from_least = [=](int64_t i) { return uint64_t(key(i) - least); };
     uint64_t range = most - least;
-    if (n <= kShort) rank(key, n, order);
-    else if (n >= Narrow::kMost) order_wide(key, n, order, buffers);
+    if (n >= Narrow::kMost) order_wide(key, n, order, buffers);
     else if (n >= Digits::kLeast && range < (uint64_t(1) << 2 * Digits::kBits))
       Digits(n, std::bit_width(range)).order(from_least, n, order, buffers);
     else Packed(from_least, std::bit_width(range), n, buffers).order(order);
@@ -640,27 +648,21 @@ void order_numbers(const T* x, int64_t n, bool descending, int64_t* order, SortB
 }
 
 template <class T>
-void top_numbers(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* order, SortBuffers& buffers) {
-  if (bool done = false; n <= kShort) {
-    with_keys(x, n, largest, false,
-              [&](auto key, auto, auto, bool) { done = top_of_short(key, n, wanted, order); });
-    if (done) return;
-  }
+void top_keys(Line<T> key, int64_t n, int64_t wanted, int64_t* order, SortBuffers& buffers) {
+  if (n <= kShort && top_of_short(key, n, wanted, order)) return;
   bool look = sizeof(T) == 8 && wanted > n / 64, equal_likely = sizeof(T) <= 2;
-  with_keys(x, n, largest, look, [&](auto key, auto least, auto, bool narrow) {
+  with_range(key, n, look, [&](auto least, auto, bool narrow) {
     auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
-    if (narrow && sizeof(T) == 8) top_line<Narrow>(from_least, n, wanted, equal_likely, order, buffers);
-    else if (narrow) top_line<Narrow>(key, n, wanted, equal_likely, order, buffers);
-    else top_line<Wide>(key, n, wanted, equal_likely, order, buffers);
+    if (narrow) top_of_line<Narrow>(from_least, n, wanted, equal_likely, order, buffers);
+    else top_of_line<Wide>(key, n, wanted, equal_likely, order, buffers);
   });
 }
 
 template <class T>
-int64_t kth_number(const T* x, int64_t n, int64_t k, bool by_position, SortBuffers& buffers) {
-  auto key = [=](int64_t i) { return key_of(x[i]); };
+int64_t kth_key(Line<T> key, int64_t n, int64_t k, bool by_position, SortBuffers& buffers) {
   bool narrow = sizeof(T) <= 4 && n < Narrow::kMost;
-  return narrow ? kth_position<Narrow>(key, n, k, by_position, buffers)
-                : kth_position<Wide>(key, n, k, by_position, buffers);
+  return narrow ? position_of_kth<Narrow>(key, n, k, by_position, buffers)
+                : position_of_kth<Wide>(key, n, k, by_position, buffers);
 }
 
 }  // namespace
@@ -668,15 +670,15 @@ int64_t kth_number(const T* x, int64_t n, int64_t k, bool by_position, SortBuffe
 // These functions are declared without the instructions above, and only call the ones that have them.
 template <class T>
 void order_line(const T* x, int64_t n, bool descending, int64_t* order, SortBuffers& buffers) {
-  order_numbers(x, n, descending, order, buffers);
+  order_keys(line_of(x, descending), n, order, buffers);
 }
 template <class T>
 void top_line(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* order, SortBuffers& buffers) {
-  top_numbers(x, n, wanted, largest, order, buffers);
+  top_keys(line_of(x, largest), n, wanted, order, buffers);
 }
 template <class T>
 int64_t kth_position(const T* x, int64_t n, int64_t k, bool by_position, SortBuffers& buffers) {
-  return kth_number(x, n, k, by_position, buffers);
+  return kth_key(line_of(x, false), n, k, by_position, buffers);
 }
 
 #define FACULA_SORT(T)                                                                    \
