@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -929,6 +930,10 @@ def look_at_the_others(rank):
     from facula.distributed import status
 
     dist.all_reduce(facula.ones(2))
+    for name in os.listdir("/proc/self/fd"):  # as another reader in this process does
+        with contextlib.suppress(OSError):
+            if "memfd:facula-group" in os.readlink(f"/proc/self/fd/{name}"):
+                os.open(f"/proc/self/fd/{name}", os.O_RDONLY)
     objects = [None] * 2
     dist.all_gather_object(objects, os.getpid())
     rows = status.table(objects)
