@@ -65,9 +65,12 @@ void drop_impl(PyObject* o) {
 
 // Called when an impl that owns its Python object dies.
 void release_py(TensorImpl* t) {
-  if (!Py_IsInitialized()) return;
-  WithGil gil;
   auto* o = static_cast<PyObject*>(t->py_object);
+  if (!Py_IsInitialized()) {  // the object is not released, but the last garbage collection may still clear it
+    object(o)->impl = nullptr;
+    return;
+  }
+  WithGil gil;
   object(o)->impl = nullptr;
   Py_DECREF(o);
 }

@@ -6,6 +6,8 @@ Each case is a fault (killed, stopped, partition, or half a partition, which let
 phase and a victim. All other ranks, and a victim that still runs, have to name a lost rank in time. Phases:
 rendezvous (launchers meet), init and connect (rank 1 does not come, before and after it has said which ranks
 it reaches), collective, bucket. With "two per host" the victim shares memory with one of the other ranks.
+A victim that disagrees calls another collective; all ranks have to name both calls. In "launched", a launcher
+starts the ranks of one host: they have to train again soon after one was killed, or end soon after Ctrl-C.
 
 It needs the right to create network namespaces (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN), and `ip` and `tc`
 of iproute2, and says so if it has not. Nothing is skipped.
@@ -27,7 +29,7 @@ import time
 from pathlib import Path
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
 import facula, facula.distributed as dist
 from facula.distributed._presence import Presence
 from datetime import timedelta
@@ -53,9 +55,13 @@ try:
         assert facula.equal(x, size * facula.arange(float(n)) + sum(range(size))), n
     assert phase == "two per host" or not dist.group.WORLD._native.is_local((rank + 1) % size)
     net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(1000, 1000))
+    disagrees = []
+    signal.signal(signal.SIGUSR1, lambda *_: disagrees.append(True))
     print("ready", flush=True)
     while phase != "none":
-        if phase == "bucket":
+        if disagrees:
+            dist.broadcast(x, 0)
+        elif phase == "bucket":
             net(facula.ones(4, 1000)).sum().backward()
         else:
             dist.all_reduce(x)
@@ -64,6 +70,18 @@ except RuntimeError as error:
     os._exit(3)
 dist.barrier()
 dist.destroy_process_group()
+"""
+
+
+LAUNCHED = """
+import os, time
+import facula, facula.distributed as dist
+dist.init_process_group("gloo")
+net = facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(100, 100))
+while True:
+    net(facula.ones(4, 100)).sum().backward()
+    print("trained", os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"], os.getpid(), flush=True)
+    time.sleep(0.1)
 """
 
 
@@ -184,10 +202,14 @@ def inflict(how, hosts, victim, host):
         hosts.cut(host)
     elif how == "half a partition":
         hosts.deafen(host)
+    elif how == "disagrees":
+        victim.send_signal(signal.SIGUSR1)
 
 
 def check(how, phase, victim=3, size=4):
     """Returns a line on how the case ended."""
+    if phase == "launched":
+        return check_launched(how, victim, size)
     shared = 2 if phase == "two per host" else 1
     with Hosts(size // shared) as hosts, tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
@@ -217,18 +239,48 @@ def check(how, phase, victim=3, size=4):
 def judge(how, victim, silent, outputs, began):
     """Raises AssertionError unless all ranks, except a victim that cannot, name a lost rank in time."""
     ends, text = how in ("killed", "stopped"), ""
-    limit = 0.2 if how == "killed" else 2.0
+    limit = {"killed": 0.2, "disagrees": 1.0}.get(how, 2.0)
     times = []
     for k, output in enumerate(outputs):
         if (k == victim and ends) or k in silent:
             continue
         lost = rf"(rank|node) {victim}\b" if ends else r"(rank|node) \d"
-        when, line = output.wait_for(lost + ".*(died|reached|closed|heartbeat)", 10)
+        names = lost + ".*(died|reached|closed|heartbeat)"
+        if how == "disagrees":
+            names = rf"differs between ranks: (?=.*rank {victim} calls broadcast).*calls all_reduce"
+        when, line = output.wait_for(names, 10)
         times.append(when - began)
         text = line if k != victim else text
         assert when - began < limit, f"{k} took {when - began:.2f} s: {line}"
         assert output.process.wait(10), f"{k} ended well"
     return f"{max(times):.2f} s: {text}"
+
+
+def check_launched(how, victim, size):
+    """Returns a line on how long it took until all ranks trained again, or had ended."""
+    with Hosts(1) as hosts, tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "program.py")
+        program.write_text(LAUNCHED)
+        options = ["--standalone", f"--nproc-per-node={size}", "--max-restarts=1"]
+        launcher = hosts.start(0, sys.executable, "-m", "facula.distributed.run", *options, str(program))
+        output = Output(launcher)
+        try:
+            pids = [int(output.wait_for(rf"trained 0 {r} ")[1].split()[-1]) for r in range(size)]
+            began = time.monotonic()
+            if how == "killed":
+                os.kill(pids[victim], signal.SIGKILL)
+                took = max(output.wait_for(rf"trained 1 {r} ")[0] for r in range(size)) - began
+                limit, what = 5.0, "all train again"
+            else:
+                launcher.send_signal(signal.SIGINT)
+                launcher.wait(60)
+                took, limit, what = time.monotonic() - began, 3.0, "all have ended"
+                assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+            assert took < limit, f"{what} after {took:.2f} s"
+            return f"{took:.2f} s: {what}"
+        finally:
+            launcher.terminate()
+            launcher.wait()
 
 
 def main():
@@ -248,8 +300,11 @@ def main():
     phases = ("rendezvous", "init", "connect", "collective", "bucket")
     faults = itertools.product(("killed", "stopped", "partition"), phases, (0, 3))
     more = [("half a partition", "collective", 0), ("half a partition", "collective", 3)]
-    pairs = [(how, "two per host", victim) for how in ("killed", "partition") for victim in (0, 3)]
-    for case in [("works", "none"), *faults, *more, *pairs]:
+    hows = ("killed", "stopped", "partition", "disagrees")
+    more += [(how, "two per host", victim) for how in hows for victim in (0, 3)]
+    more += [("disagrees", phase, victim) for phase in ("collective", "bucket") for victim in (0, 3)]
+    more += [("killed", "launched", victim) for victim in (0, 3)] + [("interrupted", "launched")]
+    for case in [("works", "none"), *faults, *more]:
         began, title = time.monotonic(), f"{', '.join(map(str, case)):30}"
         if not re.search(chosen, title):
             continue

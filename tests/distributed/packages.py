@@ -25,20 +25,17 @@ ROOT = HERE.parents[1]
 PACKAGES = ROOT / ".ecosystem" / "site-packages"
 LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 SCRIPTS = PACKAGES / "accelerate" / "test_utils" / "scripts"
+LIMIT = 300  # seconds for a program; the machine may be busy
 RESULT = re.compile(r"processes \d.*|passed \w+")
 
-# The arguments of Python. A program without a line about its result passes if it ends without an error.
+# The arguments of Python. A program without a line about its result passes if it ends without an error. Of
+# accelerate's test_multidevice this is the one that the CPU can run: the others pass device_ids, join uneven
+# inputs or start a notebook's processes, which accelerate does with GPUs only.
 PROGRAMS = {
     "accelerate, test_cpu: script": [HERE / "programs/accelerate_scripts.py", "script"],
     "accelerate, test_cpu: ops": [HERE / "programs/accelerate_scripts.py", "ops"],
     "accelerate, test_grad_sync": [HERE / "programs/accelerate_scripts.py", "sync"],
-    "accelerate, test_multidevice: ddp_comm_hook": [*LAUNCH, SCRIPTS / "test_ddp_comm_hook.py"],
-    "accelerate, test_multidevice: distributed_data_loop": [
-        *LAUNCH,
-        SCRIPTS / "test_distributed_data_loop.py",
-    ],
     "accelerate, test_multidevice: ops": [*LAUNCH, SCRIPTS / "test_ops.py"],
-    "accelerate, test_multidevice: notebook_launcher": [SCRIPTS / "test_notebook.py"],
     "accelerate, launch": [
         "-m",
         "accelerate.commands.launch",
@@ -61,14 +58,17 @@ def run(interpreter: list[str], paths: list[Path], arguments: list[object]) -> t
         "HF_HUB_OFFLINE": "1",
     }
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [*interpreter, *map(str, arguments)],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
+        try:
+            done = subprocess.run(
+                [*interpreter, *map(str, arguments)],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+            )
+        except subprocess.TimeoutExpired:
+            return 1, "", f"it takes longer than {LIMIT} s"
     lines = RESULT.findall(done.stdout)
     return done.returncode, "; ".join(sorted(set(lines))), "\n".join(done.stderr.splitlines()[-15:])
 
@@ -89,14 +89,15 @@ def main() -> None:
     for title, arguments in PROGRAMS.items():
         if not re.search(chosen, title):
             continue
+        peer_status, theirs, errors = run([peer], [ROOT / "tests/ecosystem/peer"], arguments)
+        if peer_status:
+            print(f"{title}: not counted, since it fails with the peer:\n{errors}", flush=True)
+            continue
         began = time.monotonic()
         package = Path(facula.__file__).parents[1]
         status, ours, errors = run([sys.executable, "-m", "facula.torch"], [package], arguments)
         seconds = time.monotonic() - began
-        peer_status, theirs, peer_errors = run([peer], [ROOT / "tests/ecosystem/peer"], arguments)
-        if peer_status:
-            print(f"{title}: peer fails\n{peer_errors}", flush=True)
-        if status or (not peer_status and not agree(ours, theirs)):
+        if status or not agree(ours, theirs):
             failed += 1
             print(f"{title}: FAILED: {ours!r}, peer {theirs!r}\n{errors}", flush=True)
         else:

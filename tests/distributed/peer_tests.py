@@ -220,6 +220,26 @@ def install() -> None:
 
 
 LIMIT = 90  # seconds for a test
+LEAST = 0.85  # of the tests that need no GPU have to pass
+GPU = "it needs a GPU or NCCL"
+# Why tests do not pass. Those that need a GPU are not counted; another one that fails is an error.
+REASONS = {
+    GPU: """
+        test_all_to_all_cuda test_all_to_all_cuda_complex test_all_to_all_full_group_cuda
+        test_batch_isend_irecv_mixed_backend_err test_batch_isend_irecv_op_err
+    """,
+    "the profiler shows one message of all tensors, since they are sent together": """
+        test_all_gather_coalesced_complex test_all_gather_coalesced_full_group
+        test_all_gather_coalesced_simple test_all_gather_coalesced_with_empty
+    """,
+    "times are taken in every iteration and not in a sample of them, and there are no threads of Gloo": """
+        test_ddp_logging_data_cpu
+    """,
+    "a sum of sparse tensors keeps equal indices of both apart until it is coalesced": """
+        test_sparse_all_reduce_sum
+    """,
+}
+KNOWN = {name: reason for reason, names in REASONS.items() for name in names.split()}
 
 
 def run_rank(case, name, rank, folder, answer):
@@ -240,6 +260,8 @@ def run_rank(case, name, rank, folder, answer):
         os.dup2(out, 1)
         os.dup2(out, 2)
         self = case(name)
+        if getattr(getattr(self, name), "__unittest_skip__", False):
+            raise unittest.SkipTest(getattr(self, name).__unittest_skip_why__)
         self.rank, self.file_name = rank, f"{folder}/init"
         from datetime import timedelta
 
@@ -332,15 +354,26 @@ def main():
     outcome = {}
     for name in names:
         status, text, seconds = run_test(case, name, arguments.size)
-        outcome[name] = (status, text)
-        last = text.strip().split("\n")[-1][:150]
+        if status == "failed" and KNOWN.get(name) == GPU:
+            status = "skipped"
+        reason = KNOWN.get(name, "") if status != "passed" else ""
+        outcome[name] = (status, reason or text)
+        last = reason or text.strip().split("\n")[-1][:150]
         print(f"{status:8}{seconds:6.1f} s  {name}  {last}", flush=True)
         if arguments.verbose and status == "failed":
             print(text, flush=True)
     counts = {s: sum(o[0] == s for o in outcome.values()) for s in ("passed", "failed", "skipped")}
-    print(counts, f"{counts['passed'] / max(1, counts['passed'] + counts['failed']):.1%} of those that run")
+    share = counts["passed"] / max(1, counts["passed"] + counts["failed"])
+    print(counts, f"{share:.1%} of those that need no GPU")
     if arguments.report:
         Path(arguments.report).write_text(json.dumps(outcome, indent=1))
+    new = [n for n, (status, _) in outcome.items() if status == "failed" and n not in KNOWN]
+    mended = [n for n, (status, _) in outcome.items() if status == "passed" and n in KNOWN]
+    if new:
+        print("fail without a known reason:", *new)
+    if mended:
+        print("pass, and have a reason not to:", *mended)
+    sys.exit(bool(new or mended or (not arguments.only and share < LEAST)))
 
 
 if __name__ == "__main__":

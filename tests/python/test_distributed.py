@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from facula.distributed._groups import _get_default_store
 from facula.distributed._presence import Presence
-from support.ranks import outcomes, results
+from support.ranks import SOON, TIMEOUT, outcomes, results
 
 import facula
 from facula import distributed as dist
@@ -553,31 +557,29 @@ CASES += ["inputs"]
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_that_disagree_are_both_named_on_all_ranks(case, transport):
     for seconds, text in results(2, disagree, case, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport}):
-        assert seconds < 1, text
+        assert seconds < SOON, text
         assert "rank 0" in text and "rank 1" in text, text
 
 
 def go_on_without_the_others(rank):
     """The root returns although the others are late, and learns of a disagreement in its next operation."""
-    began = time.monotonic()
+    store = _get_default_store()
     if rank:
-        time.sleep(1.4)
+        store.get("returned")
     else:
         dist.broadcast(facula.ones(2), 0)
-        assert time.monotonic() - began < 1.3
+        store.set("returned", "1")
     with pytest.raises(RuntimeError) as error:
         dist.broadcast(facula.ones(3), 0)
     for r in range(2):
         assert f"rank {r} calls broadcast(float32[{2 + r}], root 0)" in str(error.value)
 
 
-def test_the_root_of_a_broadcast_waits_for_a_second_at_most():
+def test_the_root_of_a_broadcast_does_not_wait_until_the_others_have_come():
     results(2, go_on_without_the_others)
 
 
 def die_or_wait(rank, victim):
-    import threading
-
     dist.all_reduce(facula.ones(3))
     dist.barrier()
     x = facula.ones(1_000_000)
@@ -600,7 +602,7 @@ def test_a_killed_rank_is_named_by_all_others(victim, transport):
     for kind, *answer in answers:
         assert kind == "result", answer
         seconds, text = answer[0]
-        assert seconds < 3 and f"rank {victim} (pid" in text and "died" in text, text
+        assert seconds < SOON and f"rank {victim} (pid" in text and "died" in text, text
 
 
 def die_in_init(rank, victim, port):
@@ -624,7 +626,7 @@ def test_a_rank_that_dies_before_the_group_is_connected_is_named(victim):
     answers = outcomes(3, die_in_init, victim, server.port, init=False)
     assert answers.pop(victim) == ("ended", -signal.SIGKILL)
     for kind, *answer in answers:
-        assert kind == "result" and answer[0] - began < 5, answer
+        assert kind == "result" and answer[0] - began < SOON, answer
 
 
 def pause_in_init(rank, port, pause):
@@ -636,7 +638,7 @@ def pause_in_init(rank, port, pause):
 
         def stay(self, keys, check=None):
             if "address/0" in keys:
-                store.set("stopped", f"{os.getpid()} {time.monotonic()}")
+                store.set("stopped", str(os.getpid()))
                 pause()
             return gather(self, keys, check)
 
@@ -647,9 +649,7 @@ def pause_in_init(rank, port, pause):
         return ""
     except RuntimeError as error:
         if rank == 0:
-            pid, since = store.get("stopped").split()
-            os.kill(int(pid), signal.SIGCONT)
-            assert time.monotonic() - float(since) < 2.5, error
+            os.kill(int(store.get("stopped")), signal.SIGCONT)
         return str(error)
 
 
@@ -708,11 +708,13 @@ def test_a_longer_silence_is_allowed_by_the_switch_of_pytorch(tmp_path):
 
 
 def late(rank):
+    store = _get_default_store()
     if rank == 1:
-        time.sleep(2)
+        store.get("raised")
         return ""
     with pytest.raises(RuntimeError) as error:
         dist.barrier(timeout=timedelta(milliseconds=300))
+    store.set("raised", "1")
     return str(error.value)
 
 
@@ -720,33 +722,31 @@ def test_a_collective_raises_at_its_deadline():
     assert "Timed out waiting 300ms for barrier" in results(2, late)[0]
 
 
-def stop_one(rank):
-    import threading
-
-    dist.all_reduce(facula.ones(2))
+def stop_one(rank, errors):
+    """Rank 1 stops itself. Rank 0 waits for it in a collective, and lets it go on when it has named it."""
+    store = _get_default_store()
     if rank == 1:
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
-        time.sleep(0.5)
+        store.set("pid", str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
         dist.barrier()
-        return None
-    threading.Timer(2.0, continue_the_others, (os.getpid(),)).start()
+        return
+    pid = int(store.get("pid"))
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+
+    def continue_it():
+        end = time.monotonic() + SOON
+        while "stopped by a signal" not in errors.read_text() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+
+    threading.Thread(target=continue_it).start()
     dist.barrier()
-    return None
 
 
-def continue_the_others(own):
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != own:
-            with open(f"/proc/{name}/stat") as file:
-                fields = file.read().rpartition(")")[2].split()
-            if fields[0] == "T" and int(fields[1]) == os.getppid():
-                os.kill(int(name), signal.SIGCONT)
-
-
-def test_a_stopped_rank_is_named_within_2_seconds(capfd):
-    results(2, stop_one)
-    text = capfd.readouterr().err
-    assert "rank 1 (pid" in text and "stopped by a signal" in text, text
+def test_a_stopped_rank_is_named(tmp_path):
+    errors = tmp_path / "errors"
+    results(2, stop_one, errors)
+    assert re.search(r"rank 1 \(pid \d+\) of group 0: stopped by a signal", errors.read_text())
 
 
 def be_slow(rank):
@@ -759,7 +759,8 @@ def be_slow(rank):
 
 @pytest.mark.parametrize("transport", ["", "tcp"])
 def test_a_slow_rank_is_not_taken_for_dead(transport, capfd):
-    results(2, be_slow, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport})
+    patient = {"FACULA_DISTRIBUTED_WATCHDOG_SECONDS": str(TIMEOUT)}
+    results(2, be_slow, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport, **patient})
     assert "rank" not in capfd.readouterr().err
 
 
@@ -845,8 +846,6 @@ def test_the_launcher_starts_all_processes_again_after_a_failure(tmp_path):
 
 def test_nodes_meet_over_a_store(tmp_path):
     """Two agents on one host stand for two nodes."""
-    import threading
-
     (tmp_path / "free").write_text("")
     with __import__("socket").create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -931,6 +930,10 @@ def look_at_the_others(rank):
     from facula.distributed import status
 
     dist.all_reduce(facula.ones(2))
+    for name in os.listdir("/proc/self/fd"):  # as another reader in this process does
+        with contextlib.suppress(OSError):
+            if "memfd:facula-group" in os.readlink(f"/proc/self/fd/{name}"):
+                os.open(f"/proc/self/fd/{name}", os.O_RDONLY)
     objects = [None] * 2
     dist.all_gather_object(objects, os.getpid())
     rows = status.table(objects)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.ranks import SOON, TIMEOUT
 
 import facula
 
@@ -32,7 +33,7 @@ def start(tmp_path, program, *options, environment=None):
     )
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=TIMEOUT):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it does not happen"
@@ -65,18 +66,16 @@ dist.barrier()  # waits in the engine
 
 @pytest.mark.parametrize("case", ["plain", "stubborn"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_all_processes_within_3_seconds(tmp_path, number, case):
+def test_signals_end_all_processes(tmp_path, number, case):
     options = ["--standalone", "--nproc-per-node=2"]
     launcher = start(tmp_path, STUBBORN, *options, environment={"CASE": case})
     files = [tmp_path / f"pids.{r}" for r in range(2)]
     wait_for(lambda: all(f.exists() for f in files))
     pids = [int(p) for f in files for p in f.read_text().split()]
-    began = time.monotonic()
     launcher.send_signal(number)
-    launcher.communicate(timeout=30)
-    assert time.monotonic() - began < 3
+    launcher.communicate(timeout=SOON)
     assert launcher.returncode == 128 + number
-    wait_for(lambda: not any(map(is_running, pids)), 1)
+    wait_for(lambda: not any(map(is_running, pids)), SOON)
 
 
 FAILING = """
@@ -101,7 +100,7 @@ def descriptors_of_agent(tmp_path, last):
     program = FAILING.replace("attempt < 20", f"attempt < {last}")
     options = ["--standalone", "--nproc-per-node=2", f"--max-restarts={last}"]
     launcher = start(tmp_path, program, *options, environment={"TMPDIR": str(tmp_path)})
-    output, errors = launcher.communicate(timeout=200)
+    output, errors = launcher.communicate(timeout=TIMEOUT)
     assert launcher.returncode == 0, errors
     return [int(n) for n in output.split()]
 
@@ -115,13 +114,19 @@ def test_20_restarts_leave_nothing_behind(tmp_path):
 
 
 DYING = """
-import os, signal, sys, time
+import contextlib, os, signal, sys, time
 import facula, facula.distributed as dist
 dist.init_process_group("gloo")
 for _ in range(3):
     dist.all_reduce(facula.ones(2))
 dist.barrier()
-time.sleep(0.3)
+recorders, agent = set(), f"/proc/{os.getppid()}/fd"
+while len(recorders) < 2:  # until the launcher has opened the memory of both ranks
+    time.sleep(0.01)
+    for name in os.listdir(agent):
+        with contextlib.suppress(OSError):
+            if "memfd:facula-group" in os.readlink(f"{agent}/{name}"):
+                recorders.add(name)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -130,7 +135,7 @@ def test_the_flight_recorder_is_read_after_all_ranks_have_been_killed(tmp_path):
     logs = tmp_path / "logs"
     options = ["--standalone", "--nproc-per-node=2", f"--log-dir={logs}"]
     launcher = start(tmp_path, DYING, *options)
-    _, errors = launcher.communicate(timeout=60)
+    _, errors = launcher.communicate(timeout=TIMEOUT)
     assert launcher.returncode == 1
     for rank in range(2):
         assert f"rank {rank} of 2 (pid " in errors and "ended with -9" in errors, errors
@@ -143,21 +148,25 @@ def test_the_flight_recorder_is_read_after_all_ranks_have_been_killed(tmp_path):
 
 
 LATE = """
-import sys, time
+import os
 from datetime import timedelta
 import facula, facula.distributed as dist
-dist.init_process_group("gloo", timeout=timedelta(seconds=0.5))
+dist.init_process_group("gloo")
 dist.all_reduce(facula.ones(2))
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 if dist.get_rank() == 1:
-    time.sleep(2)
-dist.barrier()
+    store.get("raised")
+try:
+    dist.barrier(timeout=timedelta(seconds=0.5))
+finally:
+    store.set("raised", "1")
 """
 
 
 @pytest.mark.parametrize("variable", ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"])
 def test_a_timeout_dumps_the_flight_recorder_where_the_switches_of_pytorch_say(tmp_path, variable):
     options = ["--standalone", "--nproc-per-node=2"]
-    start(tmp_path, LATE, *options, environment={variable: f"{tmp_path}/trace_"}).communicate(timeout=60)
+    start(tmp_path, LATE, *options, environment={variable: f"{tmp_path}/trace_"}).communicate(timeout=TIMEOUT)
     records = json.loads((tmp_path / "trace_0").read_text())
     mine = [(r["operation"], r["state"]) for r in records if r["rank"] == 0]
     assert mine == [("all_reduce", "completed"), ("barrier", "failed")]
@@ -182,7 +191,7 @@ def free_port():
 def lines_of(launchers):
     lines = []
     for launcher in launchers:
-        output, errors = launcher.communicate(timeout=120)
+        output, errors = launcher.communicate(timeout=TIMEOUT)
         assert launcher.returncode == 0, errors
         lines += output.splitlines()
     return sorted(lines)
@@ -248,7 +257,7 @@ def test_an_address_in_use_is_said_in_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         launcher = start(tmp_path, PLACES, "--nproc-per-node=1", f"--master-port={port}")
-        _, errors = launcher.communicate(timeout=60)
+        _, errors = launcher.communicate(timeout=TIMEOUT)
     assert launcher.returncode == 1
     assert errors.splitlines() == [
         f"torchrun: TCPStore: cannot serve 127.0.0.1:{port}: Address already in use"
@@ -276,30 +285,28 @@ for step in range(first, 6):
     net(facula.randn(16, 8, generator=generator)).square().mean().backward()
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     if os.environ["FAILS"] == "1" and step == 3 and rank == 1 and attempt == "0":
-        print("died", time.time(), flush=True)
+        print("died", flush=True)
         os.kill(os.getpid(), 9)
     optimizer.step()
     if rank == 0:
         state = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
         facula.save(state, saved + ".new")
         os.rename(saved + ".new", saved)
-        print("step", step, time.time(), flush=True)
+        print("step", step, flush=True)
     dist.barrier()
 """
 
 
-def test_a_restarted_run_equals_an_undisturbed_one_and_continues_within_5_seconds(tmp_path):
+def test_a_restarted_run_equals_an_undisturbed_one(tmp_path):
     texts = {}
     for fails in "01":
         environment = {"NAME": f"run{fails}", "FAILS": fails}
         options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1"]
         launcher = start(tmp_path, TRAINING, *options, environment=environment)
-        texts[fails], errors = launcher.communicate(timeout=120)
+        texts[fails], errors = launcher.communicate(timeout=TIMEOUT)
         assert launcher.returncode == 0, errors
-    (died,) = [float(line.split()[1]) for line in texts["1"].splitlines() if line.startswith("died")]
-    steps = [line.split() for line in texts["1"].splitlines() if line.startswith("step")]
-    assert [int(k) for _, k, _ in steps] == [0, 1, 2, 3, 4, 5]
-    assert 0 < float(steps[3][2]) - died < 5
+    lines = texts["1"].splitlines()
+    assert [line for line in lines if line != "died"] == [f"step {k}" for k in range(6)] and "died" in lines
     one, other = (facula.load(tmp_path / f"run{k}.pt") for k in "01")
     for name, value in one["net"].items():
         assert facula.equal(value, other["net"][name]), name

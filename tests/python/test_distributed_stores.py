@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +19,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.ranks import results
+from facula.distributed._presence import Presence
+from support.ranks import TIMEOUT, results
 
 import facula
 from facula import distributed as dist
@@ -111,32 +115,40 @@ def free_ports(count):
     return ports
 
 
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory):
+@contextlib.contextmanager
+def etcd_server(folder):
     """The address of a server, and its process."""
     clients, peers = free_ports(2)
-    address, folder = f"127.0.0.1:{clients}", tmp_path_factory.mktemp("etcd")
+    address = f"127.0.0.1:{clients}"
     command = ["etcd", "--data-dir", folder / "data", "--listen-client-urls", f"http://{address}"]
     command += ["--advertise-client-urls", f"http://{address}"]
     command += ["--listen-peer-urls", f"http://127.0.0.1:{peers}"]
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
-    end = time.monotonic() + 30
+    end = time.monotonic() + TIMEOUT
     while True:
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", clients)).close()
             break
         assert time.monotonic() < end and process.poll() is None, (folder / "log").read_text()
         time.sleep(0.05)
-    yield address, process
-    process.kill()
-    process.wait()
+    try:
+        yield address, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory):
+    with etcd_server(tmp_path_factory.mktemp("etcd")) as (address, _):
+        yield address
 
 
 def store_of(etcd, prefix="/job"):
     from facula.distributed._etcd import EtcdStore
 
-    return EtcdStore(etcd[0], prefix)
+    return EtcdStore(etcd, prefix)
 
 
 @needs_etcd
@@ -179,7 +191,7 @@ def meet_at_etcd(rank, address):
 
 @needs_etcd
 def test_ranks_meet_at_an_etcd_server(etcd):
-    results(2, meet_at_etcd, etcd[0], init=False)
+    results(2, meet_at_etcd, etcd, init=False)
 
 
 @needs_etcd
@@ -189,7 +201,7 @@ def test_nodes_meet_at_an_etcd_server_and_start_again(etcd, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": str(Path(facula.__file__).parents[1])}
     command = [sys.executable, "-m", "facula.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
-    command += ["--rdzv-backend=etcd", f"--rdzv-endpoint={etcd[0]}", "--rdzv-id=nodes", "--max-restarts=1"]
+    command += ["--rdzv-backend=etcd", f"--rdzv-endpoint={etcd}", "--rdzv-id=nodes", "--max-restarts=1"]
     nodes = [
         subprocess.Popen(
             [*command, str(tmp_path / "program.py")], env=environment, stdout=subprocess.PIPE, text=True
@@ -202,7 +214,7 @@ def test_nodes_meet_at_an_etcd_server_and_start_again(etcd, tmp_path):
 
 
 @needs_etcd
-def test_an_etcd_server_that_is_gone_is_named_in_one_line(etcd):
+def test_an_etcd_server_that_does_not_run_is_named_in_one_line():
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "facula.distributed.run", "--nnodes=1:2", "--rdzv-backend=etcd"]
     command += [f"--rdzv-endpoint=127.0.0.1:{port}", "none.py"]
@@ -212,8 +224,63 @@ def test_an_etcd_server_that_is_gone_is_named_in_one_line(etcd):
     assert done.stderr.splitlines() == [
         f"torchrun: EtcdStore: 127.0.0.1:{port} does not answer: [Errno 111] Connection refused"
     ]
-    store = store_of(etcd, "/gone")
-    etcd[1].kill()
-    etcd[1].wait()
-    with pytest.raises(RuntimeError, match="EtcdStore: .* does not answer"):
-        store.set("a", "1")
+
+
+def lose_the_store(rank, address, lose):
+    """Rank 0 is about to meet the others, and loses the store."""
+    if rank == 0:
+        gather = Presence.gather
+
+        def after_the_loss(self, keys, check=None):
+            if "address/0" in keys:
+                self._store.get("address/1")
+                lose()
+            return gather(self, keys, check)
+
+        Presence.gather = after_the_loss
+    with pytest.raises(RuntimeError) as error:
+        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    return str(error.value)
+
+
+@needs_etcd
+def test_an_etcd_server_that_is_lost_during_the_start_is_named_by_all_ranks(tmp_path):
+    with etcd_server(tmp_path) as (address, server):
+        kill = functools.partial(os.kill, server.pid, signal.SIGKILL)
+        for text in results(2, lose_the_store, f"etcd://{address}/job", kill, init=False):
+            assert re.fullmatch(rf"EtcdStore: {address} does not answer: .*", text), text
+
+
+@needs_etcd
+def test_an_etcd_server_that_is_lost_while_nodes_meet_is_named_in_one_line(tmp_path):
+    with etcd_server(tmp_path) as (address, server):
+        command = [sys.executable, "-m", "facula.distributed.run", "--nnodes=2", "--rdzv-backend=etcd"]
+        command += [f"--rdzv-endpoint={address}", "none.py"]
+        launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        store = store_of(address, "/facula/none")
+        store.wait(["rendezvous/0/node/0"], timedelta(seconds=TIMEOUT))
+        server.kill()
+        _, errors = launcher.communicate(timeout=TIMEOUT)
+    assert launcher.returncode == 1
+    (line,) = errors.splitlines()
+    assert line.startswith(f"torchrun: EtcdStore: {address} does not answer: "), line
+
+
+def test_a_file_that_is_lost_during_the_start_is_named_by_all_ranks(tmp_path):
+    path = tmp_path / "store"
+    for text in results(2, lose_the_store, f"file://{path}", path.unlink, init=False):
+        assert text == f"FileStore: {path} was removed while processes met there"
+
+
+def test_a_file_that_was_replaced_is_no_store_of_those_who_met_before(tmp_path):
+    path = tmp_path / "store"
+    store = dist.FileStore(str(path), 2)
+    store.set("a", "1")
+    path.rename(tmp_path / "moved")
+    with pytest.raises(RuntimeError, match="FileStore: .* was removed while processes met there"):
+        store.get("a")
+    assert not path.exists()
+    path.write_bytes(b"")
+    with pytest.raises(RuntimeError, match="FileStore: .* was removed while processes met there"):
+        store.get("a")
+    assert not dist.FileStore(str(path), 2).check(["a"])

@@ -297,3 +297,25 @@ def test_copies_wait_for_a_process_that_starts(method):
     for p in started:
         p.join()
         assert p.exitcode == 0
+
+
+# ---- the end of a process
+
+KEEPS_ITS_REDUCER = """
+import facula
+from facula import distributed as dist, nn
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(facula.ones(3))
+    def forward(self, x):
+        return x * self.weight
+net = nn.parallel.DistributedDataParallel(nn.Sequential(*(Scale() for _ in range(21))))
+net(facula.ones(3)).sum().backward()
+reducer = net.reducer
+"""
+
+
+def test_a_process_ends_well_with_hooks_that_only_the_last_collection_removes():
+    subprocess.run([sys.executable, "-c", KEEPS_ITS_REDUCER], check=True)

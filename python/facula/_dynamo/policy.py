@@ -227,10 +227,6 @@ def classify(f: Any) -> tuple[int, Any]:
             from .checkpoints import checkpoint
 
             return REPLACED, checkpoint
-        if module == "facula.distributed._collectives" and "async_op" in f.__code__.co_varnames:
-            from ..distributed._traced_collectives import REPLACEMENTS
-
-            return (REPLACED, REPLACEMENTS[name]) if name in REPLACEMENTS else (UNKNOWN, None)
         if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -59,14 +59,15 @@ def _check_single_tensor(tensor: Any, name: str) -> None:
 
 
 def _check_tensor_list(tensors: Any, name: str) -> None:
-    start = (
-        f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor] but got "
-        f"{type(tensors)}"
+    if isinstance(tensors, list) and all(isinstance(t, Tensor) for t in tensors):
+        return
+    kinds = (
+        f" with elements of type {[type(t) for t in tensors]}." if isinstance(tensors, list) else " instead."
     )
-    if not isinstance(tensors, list):
-        raise TypeError(f"{start} instead.")
-    if not all(isinstance(t, Tensor) for t in tensors):
-        raise TypeError(f"{start} with elements of type {[type(t) for t in tensors]}.")
+    raise TypeError(
+        f"Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor] but got "
+        f"{type(tensors)}{kinds}"
+    )
 
 
 def _flat(items: Any) -> Iterator[Tensor]:
@@ -103,26 +104,30 @@ def _ended(work: Any, async_op: bool) -> Any:
     return None
 
 
+def _is_recorded() -> bool:
+    """Returns whether a function is being traced or captured."""
+    return _C.is_tracing() or _C.is_capturing()
+
+
 def _call(pg: ProcessGroup, method: str, args: tuple[Any, ...], opts: Any, async_op: bool) -> Any:
-    """Calls a method of the group. The engine executes an operation that is waited for on this thread."""
+    """Calls a method of the group. The engine executes an operation that is waited for on this thread. While
+    a function is traced or captured, an operation that programs can hold is recorded instead.
+    """
+    if _is_recorded():
+        from ._traced_collectives import RECORDED
+
+        if method in RECORDED:
+            RECORDED[method](pg, *args, opts)
+            return Work() if async_op else None  # in a program, the calls behind a collective wait for it
     if type(pg) is ProcessGroup:
         work = getattr(pg, method)(*args, opts, wait=not async_op)
         return work if async_op else None
     return _ended(getattr(pg, method)(*args, opts), async_op)
 
 
-def _traced(name: str) -> Callable[..., Any]:
-    """Returns the form of a collective for programs."""
-    from ._traced_collectives import REPLACEMENTS
-
-    return REPLACEMENTS[name]
-
-
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
     """Replaces ``tensor`` by the reduction ``op`` over all ranks, in place."""
-    if _C.is_tracing():
-        return _traced("all_reduce")(tensor, op, group, async_op)
-    if group is None and op is _SUM and not async_op:
+    if group is None and op is _SUM and not async_op and not _is_recorded():
         world = _world.default_pg
         if type(world) is ProcessGroup and world._coalescing is None:
             if world._native.all_reduce(tensor, 0, world._timeout.total_seconds()):
@@ -163,8 +168,6 @@ def broadcast(
     group_src: int | None = None,
 ) -> Any:
     """Replaces ``tensor`` of all ranks by that of one rank."""
-    if _C.is_tracing():
-        return _traced("broadcast")(tensor, src, group, async_op, group_src)
     _check_single_tensor(tensor, "tensor")
     if _outside("broadcast", group):
         return None
@@ -174,8 +177,6 @@ def broadcast(
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
     """Writes the tensors of all ranks to ``tensor_list``."""
-    if _C.is_tracing():
-        return _traced("all_gather")(tensor_list, tensor, group, async_op)
     _check_tensor_list(tensor_list, "tensor_list")
     _check_single_tensor(tensor, "tensor")
     _ensure_all_tensors_same_dtype(tensor_list, tensor)
@@ -188,8 +189,6 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Any:
     """Writes the tensors of all ranks, one after the other, to ``output_tensor``."""
-    if _C.is_tracing():
-        return _traced("all_gather_into_tensor")(output_tensor, input_tensor, group, async_op)
     _check_single_tensor(input_tensor, "input_tensor")
     _check_single_tensor(output_tensor, "output_tensor")
     if _outside("all_gather_into_tensor", group):
@@ -262,8 +261,6 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> Any:
     """Writes to ``output`` the reduction of this rank's element of the ``input_list`` of all ranks."""
-    if _C.is_tracing():
-        return _traced("reduce_scatter")(output, input_list, op, group, async_op)
     _check_single_tensor(output, "output")
     _check_tensor_list(input_list, "input_list")
     _ensure_all_tensors_same_dtype(output, input_list)
@@ -277,8 +274,6 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
     """The same for a tensor that has the elements of the list one after the other."""
-    if _C.is_tracing():
-        return _traced("reduce_scatter_tensor")(output, input, op, group, async_op)
     _check_single_tensor(output, "output")
     _check_single_tensor(input, "input")
     if _outside("reduce_scatter_tensor", group):
@@ -317,10 +312,6 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Any:
     """Sends parts of ``input`` along dimension 0 to the ranks, and writes theirs to ``output``."""
-    if _C.is_tracing():
-        return _traced("all_to_all_single")(
-            output, input, output_split_sizes, input_split_sizes, group, async_op
-        )
     if _outside("all_to_all_single", group):
         return None
     _check_single_tensor(output, "output")
@@ -334,8 +325,6 @@ def all_reduce_coalesced(
     tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
     """``all_reduce`` of several tensors."""
-    if _C.is_tracing():
-        return _traced("all_reduce_coalesced")(tensors, op, group, async_op)
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     _check_tensor_list(tensors, "tensors")
     _ensure_all_tensors_same_dtype(tensors)
@@ -343,7 +332,7 @@ def all_reduce_coalesced(
         return None
     for tensor in tensors:
         _check_reduction("all_reduce", op, tensor)
-    return _ended(_resolve(group).allreduce_coalesced(tensors, _Options(reduceOp=op)), async_op)
+    return _call(_resolve(group), "allreduce_coalesced", (tensors,), _Options(reduceOp=op), async_op)
 
 
 def all_gather_coalesced(
@@ -517,8 +506,10 @@ class _CoalescingManager:
 
 
 def _recorded(pg: ProcessGroup, name: str, tensor: Tensor, op: Any, output: Tensor | None = None) -> bool:
-    """Adds the operation to the block of ``_coalescing_manager`` that is open; false if there is none."""
-    if getattr(pg, "_coalescing", None) is None:
+    """Adds the operation to the block of ``_coalescing_manager`` that is open; false if there is none, and
+    for a program, which holds operations one by one.
+    """
+    if getattr(pg, "_coalescing", None) is None or _is_recorded():
         return False
     assert pg._coalescing is not None
     pg._coalescing.append((name, tensor, op, output))

@@ -15,7 +15,7 @@ from .. import _C
 from ._constants import Backend, DebugLevel, get_debug_level, is_backend_available
 from ._process_group import ProcessGroup
 from ._rendezvous import rendezvous
-from ._stores import FileStore, HashStore, PrefixStore, Store, TCPStore, default_pg_timeout
+from ._stores import DistError, FileStore, HashStore, PrefixStore, Store, TCPStore, default_pg_timeout
 
 Tensor = _C.Tensor
 
@@ -245,9 +245,8 @@ def _end_store(store: Store, world_size: int) -> None:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if isinstance(store, FileStore):
-        with contextlib.suppress(OSError):
-            if store.add("left", 1) % world_size == 0:
-                os.unlink(store.path)
+        with contextlib.suppress(OSError, DistError):
+            store._leave(world_size)
 
 
 def _create(

@@ -440,7 +440,7 @@ class ProcessGroup:
         if not isinstance(opts, _Options):
             opts = _Options(reduceOp=opts) if isinstance(opts, ReduceOp) else opts
         if len(tensors) != 1:
-            return self.allreduce_coalesced(tensors, opts)
+            return self.allreduce_coalesced(tensors, opts, wait=wait)
         if tensors[0].is_sparse:
             return self._allreduce_sparse(tensors[0], opts)
         return self._reduced(Kind.all_reduce, tensors, tensors, tensors, opts, 0, wait)
@@ -473,12 +473,12 @@ class ProcessGroup:
             tensor.copy_(total)  # copying to a detached alias would not change this tensor
         return Work(None, [tensor])
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any = _DEFAULTS) -> Any:
+    def allreduce_coalesced(self, tensors: Any, opts: Any = _DEFAULTS, *, wait: bool = False) -> Any:
         tensors = _list(tensors)
         parts = tensors
         if len({t.dtype for t in tensors}) > 1:  # complex and real numbers
             parts = [_C.functions.view_as_real(t) if t.is_complex() else t for t in tensors]
-        return self._reduced(Kind.all_reduce, parts, parts, tensors, opts, 0, False)
+        return self._reduced(Kind.all_reduce, parts, parts, tensors, opts, 0, wait)
 
     def reduce(self, tensors: Any, opts: Any = _DEFAULTS, *, wait: bool = False) -> Any:
         tensors = _list(tensors)

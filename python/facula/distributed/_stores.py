@@ -238,8 +238,9 @@ class FileStore(Store):
 
     def __init__(self, file_name: str, world_size: int = -1) -> None:
         self._path = os.fspath(file_name)
+        self._inode: tuple[int, int] | None = None  # of the file at which the processes meet
         with self._locked():
-            pass  # reports an invalid path here
+            pass  # creates the file, and reports an invalid path here
 
     @property
     def path(self) -> str:
@@ -247,12 +248,36 @@ class FileStore(Store):
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Any]:
+        """Opens and locks the file, which is created if this store has not used it before."""
         import fcntl
 
-        with open(self._path, "a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            yield file
+        creates = os.O_CREAT if self._inode is None else 0
+        while True:
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | creates, 0o666)
+            except FileNotFoundError as error:
+                if creates:
+                    raise
+                raise self._lost() from error
+            with open(descriptor, "r+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                facts = os.fstat(descriptor)
+                if not facts.st_nlink and creates:
+                    continue  # removed by processes that met there before
+                if not facts.st_nlink or self._inode not in (None, (facts.st_dev, facts.st_ino)):
+                    raise self._lost()
+                self._inode = facts.st_dev, facts.st_ino
+                yield file
+                return
+
+    def _lost(self) -> DistStoreError:
+        return DistStoreError(f"FileStore: {self._path} was removed while processes met there")
+
+    def _leave(self, world_size: int) -> None:
+        """The last of the processes removes the file."""
+        if self.add("left", 1) % world_size == 0:
+            os.unlink(self._path)
+        self._inode = None
 
     def _apply(self, action: str, *args: Any) -> Any:
         with self._locked() as file:
@@ -264,7 +289,8 @@ class FileStore(Store):
             before = dict(values)
             result = ACTIONS[action](values, *args)
             if values != before:
-                file.truncate(0)
+                file.seek(0)
+                file.truncate()
                 file.write(json.dumps({k: _encoded(v) for k, v in values.items()}))
             return result
 

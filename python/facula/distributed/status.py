@@ -1,8 +1,7 @@
 """Shows what the ranks of a running job do: ``python -m facula.distributed.status [PID]``.
 
 It reads the shared memory of the groups of a process (without a PID, of every process of this user), so that
-it also
-shows a job that is stuck or stopped.
+it also shows a job that is stuck or stopped.
 """
 
 from __future__ import annotations
@@ -30,20 +29,23 @@ def _state(pid: int) -> str:
 
 
 def _inboxes(pid: int) -> list[dict[str, Any]]:
-    """The groups of a process, from its anonymous files."""
-    groups = []
+    """The groups of a process, from its anonymous files. A process that reads one has it open for a moment as
+    well.
+    """
+    groups = {}
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
+            path = f"{folder}/{name}"
             with contextlib.suppress(OSError, RuntimeError):
-                if "memfd:facula-group" in os.readlink(f"{folder}/{name}"):
-                    groups.append(_C.read_group_memory(f"{folder}/{name}"))
-    return groups
+                if "memfd:facula-group" in os.readlink(path):
+                    groups[os.stat(path).st_ino] = _C.read_group_memory(path)
+    return list(groups.values())
 
 
 def table(pids: list[int] | None = None) -> list[dict[str, Any]]:
-    """Returns a row for each rank of each group: pid, state, group, rank, size, operations, what it waits
-    for.
+    """Returns a row for each rank of each group: pid, state, group, rank, size, operations, and the one that
+    it waits for.
     """
     rows = []
     for pid in _processes() if pids is None else pids:

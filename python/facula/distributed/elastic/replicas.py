@@ -96,9 +96,9 @@ class Replicas:
 
     def run(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Returns the result of ``step(*args, **kwargs)``, done by all processes that are there."""
-        while True:
-            if not self._members or self._others_wait():
-                self._meet(None)
+        if not self._members or self._others_wait():
+            self._meet(None)
+        while True:  # on all processes, the step is the first thing after a meeting
             before = self._saved()
             try:
                 result = step(*args, **kwargs)

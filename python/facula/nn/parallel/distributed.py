@@ -461,7 +461,7 @@ class DistributedDataParallel(Module, Joinable):
             "find_unused_parameters": int(self.find_unused_parameters),
             "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
             "backend_name": str(self.process_group._backend),
-            "iteration": reducer.iterations,
+            "iteration": max(0, reducer.iterations - 1),  # counted from 0, as in PyTorch
             "has_error": int(bool(self._error)),
             "error": self._error,
             "dtypes": ", ".join(dtypes),
