@@ -1,8 +1,10 @@
 // DLPack both ways, versioned (1.x) and unversioned capsules. The structures are those of the standard.
 #include <memory>
+#include <optional>
 
 #include "facula/autograd/autograd.h"
 #include "facula/op/factory.h"
+#include "facula/tensor/resize.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -91,6 +93,7 @@ template <class M>
 struct Exported {
   M managed{};
   Tensor tensor;
+  std::optional<Lent> lent;
   Ints sizes, strides;
 };
 
@@ -98,6 +101,7 @@ template <class M>
 PyObject* export_capsule(const Tensor& t, const char* name, uint64_t flags) {
   auto e = std::make_unique<Exported<M>>();
   e->tensor = t;
+  e->lent.emplace(t.impl()->storage);
   e->sizes = Ints(t.int_sizes());
   e->strides = Ints(t.int_strides());
   e->managed.tensor = {t.data_ptr(),    {kCpu, 0},         t.dim(), data_type(t.dtype()),

@@ -392,16 +392,6 @@ PyObject* retire_operator(PyObject*, PyObject* full_name) {
   });
 }
 
-// Whether two tensors share memory.
-PyObject* same_storage(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    PyObject *a, *b;
-    if (!PyArg_ParseTuple(args, "O!O!:same_storage", TensorType, &a, TensorType, &b)) return nullptr;
-    auto& memory = impl_of(a)->storage;
-    return PyBool_FromLong(memory && memory == impl_of(b)->storage);
-  });
-}
-
 // The shapes, dtypes and strides of results, by the rules or the fake implementation of an operator.
 // Parses a call whose first argument is the full name of an operator. Null with an exception if the others do not fit.
 const op::Operator* parse_named_call(PyObject* const* args, Py_ssize_t n, PyObject* kwnames, Frame& frame) {
@@ -482,7 +472,6 @@ PyMethodDef functions[] = {
     {"define_operator", define_operator, METH_VARARGS, "define_operator(schema, functions) -> full name"},
     {"adopt_operator", adopt_operator, METH_VARARGS, "adopt_operator(full_name, functions)"},
     {"retire_operator", retire_operator, METH_O, "Forgets the name of a user's operator."},
-    {"same_storage", same_storage, METH_VARARGS, "Do two tensors lie in the same memory?"},
     {"infer_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(infer_operator)),
      METH_FASTCALL | METH_KEYWORDS,
      "infer_operator(full_name, *args, **kwargs) -> [(sizes, dtype, strides)]"},

@@ -48,6 +48,10 @@
 #include "python.h"
 #include "symint.h"
 
+namespace facula::bind {
+void add_storage(PyObject* module);  // storage.cpp
+}
+
 namespace {
 
 using namespace facula::bind;
@@ -90,6 +94,7 @@ PyObject* start(PyObject*) {
     add_embed(module);
     add_vmap(module);
     add_library(module);
+    add_storage(module);
     add_extend(module);
     add_torch_dispatch(module);
     add_distributed(module);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "facula/base/warning.h"
+#include "facula/tensor/resize.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -38,6 +39,7 @@ Ints ints_of(PyObject* tuple) {
 // Keeps a tensor alive for the array that looks at its memory.
 struct Holder {
   PyObject_HEAD Tensor* tensor;
+  Lent* lent;
 };
 PyTypeObject* HolderType;
 PyObject* numpy_asarray;
@@ -60,6 +62,7 @@ PyObject* holder_interface(PyObject* self, void*) {
 }
 void holder_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
+  delete reinterpret_cast<Holder*>(self)->lent;
   delete reinterpret_cast<Holder*>(self)->tensor;
   PyObject_Free(self);
   Py_DECREF(type);
@@ -220,6 +223,7 @@ PyObject* to_numpy(const Tensor& t) {
   auto* h = PyObject_New(Holder, HolderType);
   if (!h) throw PythonError();
   h->tensor = new Tensor(t);
+  h->lent = new Lent(t.impl()->storage);
   PyRef holder(reinterpret_cast<PyObject*>(h));
   return checked(PyObject_CallOneArg(numpy_asarray, holder.get())).detach();
 }

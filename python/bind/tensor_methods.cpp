@@ -6,6 +6,7 @@
 #include "facula/op/registry.h"
 #include "facula/run/interpose.h"
 #include "facula/run/open_trace.h"
+#include "facula/tensor/resize.h"
 #include "facula/tensor/sparse.h"
 #include "override.h"
 #include "parse.h"
@@ -82,7 +83,9 @@ PyObject* storage_offset(PyObject* self, PyObject*) {
 PyObject* data_ptr(PyObject* self, PyObject*) {
   return guarded("data_ptr", [&] {
     Tensor t = tensor_of(self);
-    return t.device().type == DeviceType::meta ? PyLong_FromLong(0) : PyLong_FromVoidPtr(t.data_ptr());
+    bool nowhere =
+        t.device().type == DeviceType::meta || (t.impl()->storage && is_released(*t.impl()->storage));
+    return nowhere ? PyLong_FromLong(0) : PyLong_FromVoidPtr(t.data_ptr());
   });
 }
 
@@ -584,6 +587,7 @@ Tensor copied(const Tensor& t, PyObject* memo) {
   auto clone = [](const Tensor& of) { return run_operator(operator_named("clone"), {of})[0]; };
   const Storage& storage = t.impl()->storage;
   if (!storage || is_sparse(t) || t.device().type == DeviceType::meta || !PyDict_Check(memo)) return clone(t);
+  if (is_released(*storage)) t.data_ptr();  // raises
   PyRef key = checked(PyLong_FromVoidPtr(storage.get()));
   PyObject* known = PyDict_GetItemWithError(memo, key.get());
   Tensor memory;
@@ -665,14 +669,15 @@ PyObject* is_same_storage(PyObject* self, PyObject* other) {
                            a->strides == b->strides);
   });
 }
-// (address of the storage, its bytes): what saving and sharing need to know of it.
+// (address of the storage, its bytes, the tensors that share it): what saving and sharing need to know of it.
 PyObject* storage_info(PyObject* self, PyObject*) {
   return guarded("_storage_info", [&]() -> PyObject* {
     TensorImpl* t = impl_of(self);
     if (!t->storage) Py_RETURN_NONE;
     supported_check(!is_sparse(t), "storage") << "Cannot access storage of a sparse tensor"
                                               << hint("its parts have storages: t._indices(), t._values()");
-    if (t->device.type != DeviceType::meta) tensor_of(self).data_ptr();  // in the logical layout
+    if (t->device.type != DeviceType::meta && !is_released(*t->storage))
+      tensor_of(self).data_ptr();  // in the logical layout
     return Py_BuildValue("NNN", PyLong_FromVoidPtr(t->storage->data()),
                          PyLong_FromSize_t(t->storage->bytes()), PyLong_FromSize_t(t->storage->use_count()));
   });

@@ -181,8 +181,13 @@ def reduced(t: Tensor) -> tuple:
     typed = t.dtype in LEGACY.values()
     rebuild = _rebuild_tensor_v2 if typed else _rebuild_tensor_v3
     lazy = {name: True for name, on in (("conj", t.is_conj()), ("neg", t.is_neg())) if on}
+    storage = TypedStorage(t) if typed else UntypedStorage(t)
+    if t.numel() and not storage.nbytes():
+        raise RuntimeError(
+            f"save: the memory of a tensor of shape {list(t.shape)} was released, by resizing its storage"
+        )
     args = (
-        TypedStorage(t) if typed else UntypedStorage(t),
+        storage,
         t.storage_offset(),
         tuple(t.shape),
         tuple(t.stride()),

@@ -34,46 +34,50 @@ __all__ = [
 class _Storage:
     """Elements of one dtype over an entire storage, including those outside of the tensor."""
 
-    _elements: Tensor
+    _memory: Tensor  # any tensor over the storage
+    _kind: Any  # the dtype of the elements
     _filename: str | None = None
 
     def _over(self, tensor: Tensor, dtype: Any) -> None:
-        info = tensor._storage_info()
-        if info is None:
+        if tensor._storage_info() is None:
             raise NotImplementedError("untyped_storage: the tensor has no storage")
-        memory = tensor.detach()  # the physical elements, without lazy conjugation
-        memory = memory.conj() if memory.is_conj() else memory
-        memory = _C.ops._neg_view(memory) if memory.is_neg() else memory
-        entire = _C.functions.as_strided(memory, [info[1] // tensor.element_size()], [1], 0)
-        self._elements, self._address, self._bytes = entire.view(dtype), info[0], info[1]
+        self._memory, self._kind = _C.storage_bytes(tensor), dtype
+
+    @property
+    def _elements(self) -> Tensor:
+        """The elements that fit into the current size, without those of a broken last one."""
+        count = self.nbytes() // self._kind.itemsize
+        if not count:
+            return _C.functions.empty([0], dtype=self._kind, device=self.device)
+        return _C.storage_bytes(self._memory)[: count * self._kind.itemsize].view(self._kind)
 
     def data_ptr(self) -> int:
         """Returns the address of the first byte, which is equal for tensors that share memory."""
-        return self._address
+        return self._memory._storage_info()[0]
 
     def nbytes(self) -> int:
-        return self._bytes
+        return self._memory._storage_info()[1]
 
     def __sizeof__(self) -> int:
-        return super().__sizeof__() + self._bytes
+        return super().__sizeof__() + self.nbytes()
 
     @property
     def device(self) -> Any:
-        return self._elements.device
+        return self._memory.device
 
     @property
     def _cdata(self) -> int:
-        return self._address
+        return self.data_ptr()
 
     def element_size(self) -> int:
-        return self._elements.element_size()
+        return self._kind.itemsize
 
     def size(self) -> int:
         """Returns the number of elements."""
         return len(self)
 
     def __len__(self) -> int:
-        return self._elements.numel()
+        return self.nbytes() // self._kind.itemsize
 
     def __getitem__(self, k: Any) -> Any:
         return self._elements[k].item() if isinstance(k, int) else self._part(k)
@@ -85,8 +89,8 @@ class _Storage:
 
     def _as_tensor(self, dtype: Any) -> Tensor:
         """Returns a tensor over this memory in a dtype, for as_tensor and asarray."""
-        if dtype not in (None, self._elements.dtype):
-            raise RuntimeError(f"asarray: the storage has elements of {self._elements.dtype}, not of {dtype}")
+        if dtype not in (None, self._kind):
+            raise RuntimeError(f"asarray: the storage has elements of {self._kind}, not of {dtype}")
         return self._elements
 
     def __setitem__(self, k: Any, value: Any) -> None:
@@ -131,17 +135,22 @@ class _Storage:
         return False
 
     def resizable(self) -> bool:
-        return False
+        """Returns whether the memory may be moved: it belongs to this library and no array shares it."""
+        return _C.is_storage_resizable(self._memory)
 
     def resize_(self, size: int) -> Any:
-        """Checks the size: tensors hold the memory of a storage, so it cannot change."""
-        if size != len(self):
-            raise RuntimeError("Trying to resize storage that is not resizable")
+        """Changes the number of elements; tensors over the storage keep their shapes.
+
+        A size of 0 releases the memory: reading a tensor over it raises until the storage gets a size again.
+        """
+        if not isinstance(size, int):
+            raise RuntimeError(f"resize_ expects an int, but got {type(size).__name__}")
+        _C.resize_storage(self._memory, size * self._kind.itemsize)
         return self
 
     def share_memory_(self) -> Any:
         """Moves the memory to where child processes share it."""
-        self._over(self._elements.share_memory_(), self._elements.dtype)
+        self._over(self._elements.share_memory_(), self._kind)
         return self
 
     def _to(self, dtype: Any) -> Any:
@@ -268,16 +277,15 @@ class TypedStorage(_Storage):
         _internal: Any = None,
     ) -> None:
         if wrap_storage is not None:
-            elements = wrap_storage._elements.view(dtype or _C.get_default_dtype())
-            return self._over(elements, elements.dtype)
+            return self._over(wrap_storage._memory, dtype or _C.get_default_dtype())
         source = args[0] if len(args) == 1 else args if args else 0
         wanted = dtype or (source.dtype if isinstance(source, (Tensor, TypedStorage)) else None)
         memory = _memory_of(source, wanted or _C.get_default_dtype())
-        self._over(memory, memory.dtype)
+        self._over(memory, source._kind if isinstance(source, _Storage) else memory.dtype)
 
     @property
     def dtype(self) -> Any:
-        return self._elements.dtype
+        return self._kind
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """Returns the name of the class of its dtype; with a dtype, converts the elements."""
@@ -295,7 +303,7 @@ class TypedStorage(_Storage):
         return f"dtype={self.dtype}, "
 
     def untyped(self) -> UntypedStorage:
-        return UntypedStorage(self._elements)
+        return UntypedStorage(self)
 
     @classmethod
     def from_file(cls, filename: str, shared: bool, size: int) -> Any:
@@ -337,7 +345,7 @@ def _memory_of(source: Any, dtype: Any) -> Tensor:
     if isinstance(source, Tensor):
         return source
     if isinstance(source, _Storage):
-        return source._elements
+        return source._memory
     if isinstance(source, int):
         return _C.functions.empty([source], dtype=dtype)
     return _C.tensor(list(source), dtype=dtype)

@@ -42,7 +42,6 @@ REASONS = {
     "with PyTorch too",
     r"zuko.*::test_univariate_transforms": "for 20 of 30 seeds the inverse of its random Gaussianization is "
     "farther off than the tolerance, with both libraries",
-    r"torch_geometric.*test_rev_gnn": "`untyped_storage().resize_` refuses to release memory in use",
     r"torch_geometric.*test_compile_graph_breaks\[EdgeCNN": "`super().__call__` of a module divides "
     "the program",
 }

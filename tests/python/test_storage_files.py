@@ -1,5 +1,7 @@
 """Storages over files and parts of storages: what PyTorch 2.13 answered for the same calls."""
 
+import copy
+import io
 import mmap
 import struct
 import sys
@@ -134,3 +136,150 @@ def test_getsizeof_counts_the_bytes_of_a_storage():
     small, large = (sys.getsizeof(facula.zeros(n).untyped_storage()) for n in (0, 1000))
     assert large - small == 4000
     assert sys.getsizeof(facula.zeros(1000).storage()) > 4000
+
+
+def released(*shape):
+    x = facula.arange(float(np.prod(shape))).reshape(shape)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def test_released_memory_comes_back_to_all_tensors_over_it():
+    x = facula.arange(6.0).reshape(2, 3)
+    y, handle, version = x.view(6)[2:], x.untyped_storage(), x._version
+    before = facula.memory_stats()["current_bytes"]
+    assert x.untyped_storage().resize_(0).nbytes() == 0
+    assert facula.memory_stats()["current_bytes"] == before - 24
+    assert x.data_ptr() == handle.data_ptr() == handle.nbytes() == len(x.storage()) == 0
+    assert x.shape == (2, 3) and x.nbytes == 24 and x.is_contiguous() and x._version == version
+    assert x.view(3, 2).detach().shape == (3, 2) and handle.tolist() == []
+    handle.resize_(24)
+    x.copy_(facula.ones(2, 3))
+    assert y.tolist() == [1, 1, 1, 1] and y.data_ptr() == x.data_ptr() + 8
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x + 1,
+        lambda x: x.sum(),
+        lambda x: x @ facula.ones(3, 2),
+        lambda x: facula.nn.functional.conv2d(x[None, None], facula.ones(1, 1, 1, 1)),
+        lambda x: x.fill_(1),
+        lambda x: x.copy_(facula.ones(2, 3)),
+        lambda x: facula.add(1, facula.ones(2, 3), out=x),
+        lambda x: x.clone(),
+        lambda x: facula.cat([x, x]),
+        lambda x: x.tolist(),
+        lambda x: x[0, 0].item(),
+        lambda x: x.numpy(),
+        lambda x: facula.sort(x),
+        lambda x: facula.linalg.svd(x),
+        lambda x: x[facula.tensor([0])],
+        lambda x: x[x > 0],
+        lambda x: facula.as_strided(x, (2,), (1,)),
+        lambda x: repr(x),
+        lambda x: copy.deepcopy(x),
+        lambda x: facula.save(x, io.BytesIO()),
+        lambda x: x.share_memory_(),
+        lambda x: x.__dlpack__(),
+        lambda x: facula.compile(lambda x: x * 2 + 1)(x),
+        lambda x: facula.vmap(facula.sin)(x),
+    ],
+)
+def test_released_memory_is_not_read(read):
+    """PyTorch raises for the product and for strides; for the others it reads at address 0."""
+    with pytest.raises(RuntimeError, match="allocated|bounds|released"):
+        read(released(2, 3))
+
+
+def test_backward_reads_what_was_saved_once_its_memory_is_restored():
+    """Programs that trade memory for time release activations and compute them again."""
+    x = facula.arange(3.0, requires_grad=True)
+    y = x * 2
+    z, kept = (y * y).sum(), y.detach().clone()
+    y.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="not allocated"):
+        z.backward(retain_graph=True)
+    y.untyped_storage().resize_(12)
+    y.data.copy_(kept)
+    x.grad = None
+    z.backward()
+    assert x.grad.tolist() == [0, 8, 16]
+
+
+def test_a_storage_grows_in_place():
+    x = facula.arange(4.0)
+    y = x.view(2, 2)
+    x.untyped_storage().resize_(40)
+    assert y.tolist() == [[0, 1], [2, 3]] and y.untyped_storage().nbytes() == 40
+    x.resize_(10).fill_(1)
+    assert y.tolist() == [[1, 1], [1, 1]] and x.data_ptr() == y.data_ptr()
+    typed = facula.FloatStorage([1.0, 2.0, 3.0])
+    assert typed.resize_(5).size() == 5 and typed.nbytes() == 20 and [typed[k] for k in range(3)] == [1, 2, 3]
+    assert typed.resize_(2).tolist() == [1, 2] and typed.resize_(0).tolist() == []
+    empty = Untyped(0)
+    assert empty.resize_(16).nbytes() == len(empty.fill_(3).tolist()) == 16
+    x = facula.empty(0)
+    x.resize_(3).fill_(2)
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_a_storage_that_cannot_grow_keeps_its_elements():
+    x = facula.arange(4.0)
+    for resize in (lambda: x.resize_(1 << 50), lambda: x.untyped_storage().resize_(1 << 52)):
+        with pytest.raises(RuntimeError, match="not enough memory"):
+            resize()
+        assert x.tolist() == [0, 1, 2, 3] and x.untyped_storage().nbytes() == 16
+
+
+def test_a_released_storage_takes_the_size_that_a_tensor_needs():
+    x = released(3)
+    assert x.resize_(3).untyped_storage().nbytes() == 0
+    assert x.resize_(2).fill_(7).tolist() == [7, 7] and x.untyped_storage().nbytes() == 8
+    x = released(3)
+    assert x.set_(facula.ones(4)).tolist() == [1, 1, 1, 1]
+
+
+def test_weights_in_layouts_of_libraries_are_released_too():
+    convolution = facula.nn.Conv2d(16, 32, 3, padding=1)
+    x = facula.rand(2, 16, 12, 12)
+    with facula.no_grad():
+        before, kept = convolution(x), convolution.weight.clone()
+        convolution.weight.untyped_storage().resize_(0)
+        with pytest.raises(RuntimeError, match="not allocated"):
+            convolution(x)
+        convolution.weight.untyped_storage().resize_(4 * kept.numel())
+        convolution.weight.copy_(kept)
+        assert facula.equal(convolution(x), before)
+
+
+def test_sizes_that_a_storage_does_not_take_are_refused():
+    x = facula.ones(4)
+    with pytest.raises(RuntimeError, match="cannot shrink a storage of 16 bytes to 8: 2 tensors use it"):
+        x.untyped_storage().resize_(8)
+    with pytest.raises(RuntimeError, match="not negative"):
+        x.untyped_storage().resize_(-1)
+    with pytest.raises(RuntimeError, match="expects an int, but got float"):
+        x.untyped_storage().resize_(1.5)
+
+
+def test_memory_that_others_use_does_not_move():
+    x = facula.ones(4)
+    assert x.untyped_storage().resizable()
+    for lend in (facula.Tensor.numpy, facula.Tensor.__dlpack__):
+        lent = lend(x)
+        assert not x.untyped_storage().resizable()
+        for resize in (lambda: x.untyped_storage().resize_(0), lambda: x.resize_(9)):
+            with pytest.raises(RuntimeError, match="not resizable"):
+                resize()
+        del lent
+        assert x.untyped_storage().resizable()
+    for y in (facula.from_numpy(np.ones(4)), facula.frombuffer(bytearray(8), dtype=facula.int8)):
+        with pytest.raises(RuntimeError, match="not resizable"):
+            y.untyped_storage().resize_(0)
+
+
+def test_storages_on_meta_have_the_size_that_they_are_given():
+    x = facula.ones(3, device="meta")
+    assert x.untyped_storage().resize_(0).nbytes() == 0 and (x + 1).shape == (3,)

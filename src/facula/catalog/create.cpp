@@ -1,6 +1,4 @@
 // New tensors from sizes and numbers.
-#include <cstring>
-
 #include "facula/autograd/calls.h"
 #include "facula/autograd/forward.h"
 #include "facula/base/deterministic.h"
@@ -9,6 +7,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
 #include "facula/ops.h"
+#include "facula/tensor/resize.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -51,7 +50,8 @@ Tensor unset_strided(const Call& c, DType t) {
         << "negative strides are not supported: " << to_string(strides);
   return Mode::current() ? full(sizes, 0, t) : unset(sizes, strides, t);
 }
-// The tensor with other sizes over its own memory, which grows where they need more. What was there stays.
+// The tensor with other sizes over its own memory, which grows, for its aliases too, where they need more. The elements
+// that were there stay.
 Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<MemoryFormat> format) {
   Dims sizes = checked_size(c);
   supported_check(!self.is_traced(), c.name())
@@ -64,11 +64,15 @@ Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<Me
   Dims strides = strides_for(sizes, format.value_or(MemoryFormat::contiguous));
   int64_t wanted = (t->offset.concrete() + product(sizes).concrete()) * itemsize(t->dtype);
   if (product(sizes).concrete() && int64_t(t->storage->bytes()) < wanted) {
-    runtime_check(!t->storage->is_foreign(), c.name()) << "trying to resize storage that is not resizable";
-    if (!t->storage->is_logical()) t->storage->restore_logical();
-    auto grown = make_ref<StorageImpl>(size_t(wanted), t->device);
-    if (t->storage->data()) std::memcpy(grown->data(), t->storage->data(), t->storage->bytes());
-    t->storage = std::move(grown);
+    // A block of a device's own memory cannot change its size: the tensor gets another one, and aliases keep the old one.
+    if (auto* memory = memory_of(t->device.type)) {
+      auto grown = make_ref<StorageImpl>(size_t(wanted), t->device);
+      size_t bytes = t->storage->bytes();
+      if (bytes) memory->from_host(grown->device_data(), self.on_host().impl()->storage->data(), bytes);
+      t->storage = std::move(grown);
+    } else {
+      resize(*t->storage, size_t(wanted), c.name());
+    }
   }
   t->sizes = sizes;
   t->strides = strides;

@@ -529,7 +529,12 @@ bool StorageImpl::physical_layout(PhysicalLayout& to) const {
 StorageImpl::PhysicalLayout* StorageImpl::restore_locked() {
   PhysicalLayout* old = physical_.load(std::memory_order_relaxed);
   if (!old) return nullptr;
-  runtime_check(old->order.itemsize, "data_ptr")
+  // An order without an item size describes no elements; a released storage has it until it gets a size again.
+  bool released = !old->order.itemsize && !old->memory->is_foreign();
+  runtime_check(!released || bytes_, "data_ptr")
+      << "The tensor has a non-zero number of elements, but its data is not allocated: its storage was resized to 0 bytes"
+      << hint("untyped_storage().resize_(bytes) allocates memory again");
+  runtime_check(released || old->order.itemsize, "data_ptr")
       << "Cannot access data pointer of Tensor that doesn't have storage: "
       << (old->memory->data() ? "its layout is sparse" : "it is a wrapper of other tensors")
       << hint(old->memory->data() ? "to_dense() gives a tensor with memory" : "ask those that it is made of");
@@ -558,22 +563,26 @@ void StorageImpl::settle(const PhysicalOrder& order, const Ref<StorageImpl>& wri
 }
 
 bool StorageImpl::reorder(const PhysicalOrder& order) {
-  if (foreign_ || pinned_.load(std::memory_order_relaxed)) return false;
+  bool releases = !order.itemsize;  // the elements too (tensor/resize.h)
+  if (foreign_ || (!releases && pinned_.load(std::memory_order_relaxed))) return false;
   std::lock_guard lock(physical_layout_mutex());
-  if (!is_logical() || !data_) return false;
-  auto memory = make_ref<StorageImpl>(bytes_, device_);
-  move_elements(order, data_, memory->data(), false);
-  layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
-  if (log_on(Log::layouts)) [[unlikely]]
-    log_order("copied into another order", order);
+  if (!is_logical() || (!releases && !data_)) return false;
+  auto memory = make_ref<StorageImpl>(releases ? 0 : bytes_, device_);
+  if (!releases) {
+    move_elements(order, data_, memory->data(), false);
+    layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
+    if (log_on(Log::layouts)) [[unlikely]]
+      log_order("copied into another order", order);
+  }
   auto layout = std::make_unique<PhysicalLayout>(PhysicalLayout{order, std::move(memory)});
   retired().release();
-  if (threads_with_storages.load() > 1) {
+  if (!releases && threads_with_storages.load() > 1) {
     retired().keep(data_, bytes_, capacity_);  // data_ remains valid for threads that are about to read it
-  } else {
+  } else if (data_) {
     deallocate();
     data_ = nullptr;
   }
+  if (releases) bytes_ = 0;
   physical_.store(layout.release(), std::memory_order_release);
   return true;
 }
