@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -52,6 +53,25 @@ class Target:
         )
         assert done.returncode == 0, f"{self.name}: {done.returncode}\n{done.stderr}{done.stdout[-2000:]}"
         return done.stdout
+
+    def stack(self, folder: Path) -> int:
+        """The most bytes of the stack that a function of model.c needs with all that it calls, as the
+        compiler states them (-fstack-usage), without functions of the C library.
+        """
+        source, made = folder / "model.c", folder / f"stack-{self.name}.o"
+        _run(self.compiler, *EXACT, *self.options, "-fcallgraph-info=su", "-c", str(source), "-o", str(made))
+        text = made.with_suffix(".ci").read_text()
+        nodes = re.findall(r'node: { title: "([^"]+)" label: "[^"]*?\\n(\d+) bytes \((\w[^)]*)\)', text)
+        assert nodes and all(kind == "static" for _, _, kind in nodes), "a frame has no fixed size"
+        own = {name: int(size) for name, size, _ in nodes}
+        called: dict[str, list[str]] = {}
+        for caller, callee in re.findall(r'sourcename: "([^"]+)" targetname: "([^"]+)"', text):
+            called.setdefault(caller, []).append(callee)
+
+        def deepest(name: str) -> int:
+            return own.get(name, 0) + max(map(deepest, called.get(name, [])), default=0)
+
+        return max(map(deepest, own))
 
     def sizes(self, program: Path) -> dict[str, int]:
         """Bytes of code and constants (text), initialised (data) and other variables (bss)."""

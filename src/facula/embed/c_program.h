@@ -26,6 +26,14 @@ struct CFile {
   std::string name, text;
 };
 
+// A captured tensor's name ("net.0.weight": that of its module, and its own), and the line of the user's code that calls the module
+// ("net.py:12", or empty). The code is annotated with both.
+struct Named {
+  std::string name;
+  Tensor tensor;
+  std::string line;
+};
+
 // A part of the arena, during steps of an entry.
 struct MemoryBlock {
   std::string entry;
@@ -55,7 +63,6 @@ struct CProgram {
 // `names`: names of captured tensors in the C code. Captured tensors that an entry writes become variables, the others
 // constants. ValueError if a name is no identifier of C, or if a captured tensor that an entry writes shares memory with
 // another captured tensor; NotImplementedError like lowered().
-CProgram c_program(const std::string& name, std::span<const Entry> entries,
-                   std::span<const std::pair<std::string, Tensor>> names);
+CProgram c_program(const std::string& name, std::span<const Entry> entries, std::span<const Named> names);
 
 }  // namespace facula::embed
