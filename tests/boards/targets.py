@@ -85,13 +85,14 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
-def _cortex(name: str, machine: str, *options: str) -> Target:
+def _cortex(name: str, machine: str, *options: str, ram: int = 0x21000000) -> Target:
     emulator = (
         f"qemu-system-arm -machine {machine} -nographic -icount shift=0,align=off,sleep=off "
         "-semihosting-config enable=on,target=native -kernel"
     )
     folder = HERE / "cortex_m"
-    startup = (str(folder / "startup.c"), "-T", str(folder / "link.ld"), "--specs=rdimon.specs")
+    linked = (f"-Wl,--defsym=__ram={ram:#x}", "-T", str(folder / "link.ld"), "--specs=rdimon.specs")
+    startup = (str(folder / "startup.c"), *linked)
     crt = ("-Wl,--gc-sections", "-ffunction-sections", "-fdata-sections")
     return Target(
         name,
@@ -148,7 +149,14 @@ def targets() -> list[Target]:
             ("qemu-arm",),
             "arm-linux-gnueabihf-",
         ),
-        _cortex("cortex-m7", "mps2-an500", "-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+        _cortex(
+            "cortex-m7",
+            "mps2-an500",
+            "-mcpu=cortex-m7",
+            "-mfloat-abi=hard",
+            "-mfpu=fpv5-sp-d16",
+            ram=0x60000000,
+        ),
         _cortex("cortex-m4", "mps2-an386", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
         _cortex("cortex-m3", "mps2-an385", "-mcpu=cortex-m3", "-mfloat-abi=soft"),
         _riscv(),

@@ -436,6 +436,8 @@ class Network:
             # the image, the results of all parts, and the part at work
             peak = size[self.INPUT] + size[layer.name] + max(map(max, steps))
             peak = max([peak, *whole[k + 1 :]])
+            if any(layer.name in n.sources for n in self.layers[k + 1 :] if isinstance(n, Add)):
+                peak = max(peak, 4 * size[layer.name] + whole[k + 1])  # the sum reads float32
             if peak < least:
                 best, least = k + 1, peak
         return best

@@ -1,5 +1,5 @@
-// Prints traced programs as a folder of freestanding C99: a header, the code, and the captured tensors. The code needs <math.h>
-// and <stdint.h>, and no allocation, threads or other run-time library; intermediates are in one static arena. Results are
+// Prints traced programs as a folder of freestanding C99: a header, the code, and the captured tensors. The code needs <math.h>, <string.h>
+// (memcpy) and <stdint.h>, and no allocation, threads or other run-time library; intermediates are in one static arena. Results are
 // deterministic: on every machine with IEEE arithmetic, without contraction of products and sums, they have the same bits.
 //   example:  entries infer(x) and train(x, labels) of one model  ->  int model_infer(const float* x, float* result0);
 //             int model_train(const float* x, const int64_t* labels, float* result0); and the weights that both use
