@@ -24,7 +24,7 @@ IOS = Target(
     "clang-19",
     ("--target=arm64-apple-ios13", "-ffreestanding", "-fno-stack-protector", f"-I{HERE / 'freestanding'}"),
 )
-# Functions that a phone's system has: those that the headers declare, and those that the compiler calls by itself.
+# Functions of a phone's system: those that the headers declare, and those that the compiler calls by itself.
 LIBRARY = {
     f"_{name}"
     for header in (HERE / "freestanding").glob("*.h")

@@ -131,6 +131,7 @@ def _riscv() -> Target:
 
 
 def targets() -> list[Target]:
+    hard = "-mfloat-abi=hard"
     return [
         Target("x86-64", "host", "cc"),
         Target(
@@ -149,15 +150,8 @@ def targets() -> list[Target]:
             ("qemu-arm",),
             "arm-linux-gnueabihf-",
         ),
-        _cortex(
-            "cortex-m7",
-            "mps2-an500",
-            "-mcpu=cortex-m7",
-            "-mfloat-abi=hard",
-            "-mfpu=fpv5-sp-d16",
-            ram=0x60000000,
-        ),
-        _cortex("cortex-m4", "mps2-an386", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+        _cortex("cortex-m7", "mps2-an500", "-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16", hard, ram=0x60000000),
+        _cortex("cortex-m4", "mps2-an386", "-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", hard),
         _cortex("cortex-m3", "mps2-an385", "-mcpu=cortex-m3", "-mfloat-abi=soft"),
         _riscv(),
     ]
