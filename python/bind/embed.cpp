@@ -38,14 +38,14 @@ std::vector<embed::Entry> entries_of(PyObject* list) {
   return entries;
 }
 
-std::vector<std::pair<std::string, Tensor>> names_of(PyObject* list) {
+std::vector<embed::Named> names_of(PyObject* list) {
   PyRef all = sequence(list);
-  std::vector<std::pair<std::string, Tensor>> names;
+  std::vector<embed::Named> names;
   for (Py_ssize_t k = 0; k < size(all); ++k) {
-    const char* name;
+    const char *name, *line;
     PyObject* tensor;
-    if (!PyArg_ParseTuple(item(all, k), "sO", &name, &tensor)) throw PythonError();
-    names.emplace_back(name, tensor_argument("c_program", "tensor", tensor));
+    if (!PyArg_ParseTuple(item(all, k), "sOs", &name, &tensor, &line)) throw PythonError();
+    names.push_back({name, tensor_argument("c_program", "tensor", tensor), line});
   }
   return names;
 }
@@ -93,7 +93,7 @@ PyObject* c_program(PyObject*, PyObject* args) {
 
 PyMethodDef functions[] = {
     {"c_program", c_program, METH_VARARGS,
-     "c_program(name, [(entry, Program, argument names, arguments in the arena, functions, reorders)], [(name, tensor)]) -> (files, [(name, prototype, arrays)], captured arrays, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
+     "c_program(name, [(entry, Program, argument names, arguments in the arena, functions, reorders)], [(name, tensor, line)]) -> (files, [(name, prototype, arrays)], captured arrays, arena, constant, writable, [(entry, name, offset, bytes, first step, last step)])"},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -76,6 +76,7 @@ def compile(
     in_arena: Mapping[str, Iterable[int]] | None = None,
     tiled: bool = True,
     reorder: bool = True,
+    lines: Mapping[str, str] | None = None,
 ) -> Report:
     """Writes traced programs as C99 into a folder: ``NAME.h``, ``NAME.c``, ``NAME_functions.h`` and
     ``NAME_weights.c``.
@@ -97,6 +98,8 @@ def compile(
             writes them to ``NAME_FUNCTION_ARGUMENT`` before each call, which overwrites them.
         tiled: call functions that are tiled for microcontrollers (8-bit convolutions) where there are any,
             instead of loops over the operators' definitions.
+        lines: lines of the source ("net.py:12") by the names of modules, for comments, if ``weights`` is a
+            mapping. Those of a module's parts are the lines that called them in the trace.
         reorder: compute in the order that needs little memory, instead of the order of the trace.
 
     Raises:
@@ -126,7 +129,8 @@ def compile(
         )
         for entry, program in entries.items()
     ]
-    files, functions, captured, arena, constant, writable, blocks = _C.c_program(name, rows, _names(weights))
+    named_tensors = [(n, t, _line(n, entries, weights, lines)) for n, t in _names(weights)]
+    files, functions, captured, arena, constant, writable, blocks = _C.c_program(name, rows, named_tensors)
     _write(Path(folder), files)
     return Report(
         tuple(prototype for _, prototype, _ in functions),
@@ -157,6 +161,15 @@ def _names(weights: Any) -> list[tuple[str, Tensor]]:
     if isinstance(weights, Mapping):
         return list(weights.items())
     return [*weights.named_parameters(), *weights.named_buffers()]
+
+
+def _line(tensor: str, entries: Mapping[str, Program], weights: Any, lines: Mapping[str, str] | None) -> str:
+    """Returns the line that calls the module of a captured tensor, "net.py:12", or "" if it is unknown."""
+    name = tensor.rpartition(".")[0]
+    if isinstance(weights, Mapping):
+        return (lines or {}).get(name, "")
+    module = weights.get_submodule(name)
+    return next((line for p in entries.values() if (line := p.line_of(module))), "")
 
 
 def _write(folder: Path, files: list[tuple[str, str]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -87,6 +88,7 @@ class Program(_C.ProgramBase):
         self._results = results  # a tree whose leaves are results, or constants
         self._readers = tuple(trace.readers) if trace else ()
         self._operand_names = tuple(trace.operand_names) if trace else ()
+        self._lines = trace.lines if trace else {}
         args, kwargs = example
         plain = not kwargs and all(x is _TENSOR for x in args)
         template: Any = None  # what C can build: one result, or a tuple of them
@@ -103,6 +105,13 @@ class Program(_C.ProgramBase):
             tuple(trace.effects) if trace else (),
             self._call,
         )
+
+    def line_of(self, module: Any) -> str:
+        """Returns the line of the user's code that called a module first in the trace, such as "net.py:12";
+        "" if none did.
+        """
+        called, line = self._lines.get(id(module), (None, ""))
+        return line if called is module else ""
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         outputs = self._run(self._tensors(args, kwargs))
@@ -269,6 +278,7 @@ class _Trace:
         self.fakes: dict[int, tuple[Any, Any]] = {}
         self.modules: dict[int, Any] = {}  # that were called, by identity
         self.attributes: dict[int, dict] = {}  # their attributes when they were first called
+        self.lines: dict[int, tuple[Any, str]] = {}  # these modules, and the lines that called them first
 
     # Whether the program repeats the calls of the function, and not what Python does: True for trace().
     repeats_calls_alone = True
@@ -318,6 +328,7 @@ class _Trace:
         if id(module) not in self.modules:
             self.modules[id(module)] = module
             self.attributes[id(module)] = dict(module.__dict__)
+            self.lines[id(module)] = module, _user_line()
 
     def watch_tree(self, x: Any) -> None:
         from .nn import Module
@@ -554,6 +565,14 @@ def traced_by(
     program = Program(native, _without_tensors((args, kwargs)), tree, left)
     program._checks = checks
     return program
+
+
+def _user_line() -> str:
+    """Returns the innermost line outside of the package that is running, as "net.py:12"."""
+    package, frame = os.path.dirname(__file__) + os.sep, sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((package, "<")):
+        frame = frame.f_back  # type: ignore[assignment]
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _stand_in(handle: Tensor, example: Tensor) -> Tensor:

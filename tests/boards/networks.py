@@ -147,10 +147,10 @@ PROXYLESS_98 = Scheme(25, {36: 1, 39: 1 / 2, 42: 1, 45: 1, 48: 1 / 4, 51: 1 / 2,
 
 
 def calibrated(
-    model: nn.Module, size: int, batches: int = 3, images: int = 4
+    model: nn.Module, size: int, batches: int = 3, images: int = 4, channels: int = 3
 ) -> tuple[nn.Module, list[Tensor]]:
     """The model with the statistics of random images, and these."""
-    data = [F.randn(images, 3, size, size) for _ in range(batches)]
+    data = [F.randn(images, channels, size, size) for _ in range(batches)]
     model.train()
     with F.no_grad():
         for x in data:

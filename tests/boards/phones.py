@@ -22,12 +22,14 @@ IOS = Target(
     "arm64-apple-ios",
     "mobile",
     "clang-19",
-    ("--target=arm64-apple-ios13", "-ffreestanding", f"-I{HERE / 'freestanding'}"),
+    ("--target=arm64-apple-ios13", "-ffreestanding", "-fno-stack-protector", f"-I{HERE / 'freestanding'}"),
 )
-LIBRARY = {  # what a phone's system has
-    "_fma", "_fmaf", "_ldexp", "_fmod", "_fmodf", "_sinl", "_cosl", "_tanl", "_memcpy", "_memset", "_bzero",
-    "___bzero",
-}  # fmt: skip
+# Functions of a phone's system: those that the headers declare, and those that the compiler calls by itself.
+LIBRARY = {
+    f"_{name}"
+    for header in (HERE / "freestanding").glob("*.h")
+    for name in re.findall(r"(\w+)\([^()]*\);", header.read_text())
+} | {"_memset", "_bzero", "___bzero"}
 
 
 def ios_objects(folder: Path) -> tuple[int, set[str]]:

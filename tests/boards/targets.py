@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -53,6 +54,25 @@ class Target:
         assert done.returncode == 0, f"{self.name}: {done.returncode}\n{done.stderr}{done.stdout[-2000:]}"
         return done.stdout
 
+    def stack(self, folder: Path) -> int:
+        """The most bytes of the stack that a function of model.c needs with all that it calls, as the
+        compiler states them (-fstack-usage), without functions of the C library.
+        """
+        source, made = folder / "model.c", folder / f"stack-{self.name}.o"
+        _run(self.compiler, *EXACT, *self.options, "-fcallgraph-info=su", "-c", str(source), "-o", str(made))
+        text = made.with_suffix(".ci").read_text()
+        nodes = re.findall(r'node: { title: "([^"]+)" label: "[^"]*?\\n(\d+) bytes \((\w[^)]*)\)', text)
+        assert nodes and all(kind == "static" for _, _, kind in nodes), "a frame has no fixed size"
+        own = {name: int(size) for name, size, _ in nodes}
+        called: dict[str, list[str]] = {}
+        for caller, callee in re.findall(r'sourcename: "([^"]+)" targetname: "([^"]+)"', text):
+            called.setdefault(caller, []).append(callee)
+
+        def deepest(name: str) -> int:
+            return own.get(name, 0) + max(map(deepest, called.get(name, [])), default=0)
+
+        return max(map(deepest, own))
+
     def sizes(self, program: Path) -> dict[str, int]:
         """Bytes of code and constants (text), initialised (data) and other variables (bss)."""
         lines = _run(f"{self.prefix}size", str(program)).splitlines()
@@ -65,13 +85,14 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
-def _cortex(name: str, machine: str, *options: str) -> Target:
+def _cortex(name: str, machine: str, *options: str, ram: int = 0x21000000) -> Target:
     emulator = (
         f"qemu-system-arm -machine {machine} -nographic -icount shift=0,align=off,sleep=off "
         "-semihosting-config enable=on,target=native -kernel"
     )
     folder = HERE / "cortex_m"
-    startup = (str(folder / "startup.c"), "-T", str(folder / "link.ld"), "--specs=rdimon.specs")
+    linked = (f"-Wl,--defsym=__ram={ram:#x}", "-T", str(folder / "link.ld"), "--specs=rdimon.specs")
+    startup = (str(folder / "startup.c"), *linked)
     crt = ("-Wl,--gc-sections", "-ffunction-sections", "-fdata-sections")
     return Target(
         name,
@@ -110,6 +131,7 @@ def _riscv() -> Target:
 
 
 def targets() -> list[Target]:
+    hard = "-mfloat-abi=hard"
     return [
         Target("x86-64", "host", "cc"),
         Target(
@@ -128,8 +150,8 @@ def targets() -> list[Target]:
             ("qemu-arm",),
             "arm-linux-gnueabihf-",
         ),
-        _cortex("cortex-m7", "mps2-an500", "-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
-        _cortex("cortex-m4", "mps2-an386", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
+        _cortex("cortex-m7", "mps2-an500", "-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16", hard, ram=0x60000000),
+        _cortex("cortex-m4", "mps2-an386", "-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", hard),
         _cortex("cortex-m3", "mps2-an385", "-mcpu=cortex-m3", "-mfloat-abi=soft"),
         _riscv(),
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from facula import tiny
 
 HERE = Path(__file__).resolve().parent
+TICK = 40  # instructions
 MAIN = """#include <stdio.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static void show(const char* name, const float* values, int count) {
 }
 
 static void report(const char* name) {
-  printf("measured %s %lu %lu\\n", name, (unsigned long)measured_ticks * 40, (unsigned long)measured_stack);
+  printf("measured %s %lu %lu\\n", name, (unsigned long)measured_ticks, (unsigned long)measured_stack);
 }
 
 int main(void) {
@@ -83,4 +84,4 @@ def parts(printed: str) -> tuple[str, dict[str, tuple[int, int]]]:
     lines = printed.splitlines()
     bits = "\n".join(line for line in lines if not line.startswith("measured"))
     rows = [line.split()[1:] for line in lines if line.startswith("measured")]
-    return bits, {name: (int(instructions), int(stack)) for name, instructions, stack in rows}
+    return bits, {name: (TICK * int(ticks), int(stack)) for name, ticks, stack in rows}

@@ -284,3 +284,59 @@ def test_a_tiled_convolution_has_the_bits_of_the_loops(name, tmp_path):
     )
     np.testing.assert_array_equal(tiled, loops)
     np.testing.assert_allclose(tiled, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+PRODUCTS = {
+    "linear": (lambda a, b: nf.linear(a, b), (9, 40), (35, 40)),
+    "few rows": (lambda a, b: nf.linear(a, b), (3, 40), (35, 40)),
+    "mm": (lambda a, b: a @ b, (9, 300), (300, 35)),
+    "mm of transposes": (lambda a, b: a.t() @ b.t(), (40, 13), (17, 40)),
+    "bmm": (lambda a, b: a @ b.transpose(1, 2), (3, 5, 600), (3, 18, 600)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_tiled_product_has_the_bits_of_the_loops(name, tmp_path):
+    f, *shapes = PRODUCTS[name]
+    inputs = [F.randn(s) for s in shapes]
+    expected = trace(f, *inputs)(*inputs)
+    for kind in ("tiled", "loops"):
+        c.compile(trace(f, *inputs), tmp_path / kind, tiled=kind == "tiled")
+    assert "facula_f32_product(" in (tmp_path / "tiled" / "model.c").read_text()
+    options = ("-O3", "-march=native")  # the wide tile
+    for option in ((), options):
+        tiled, loops = (
+            called(built(tmp_path / kind, *option).model_run, inputs, [expected])[0]
+            for kind in ("tiled", "loops")
+        )
+        np.testing.assert_array_equal(tiled, loops)
+    np.testing.assert_allclose(tiled, expected.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_steps_are_annotated_with_modules_and_lines(tmp_path):
+    net = nn.Sequential(nn.Linear(40, 32), nn.ReLU(), nn.Linear(32, 16))
+    x = F.randn(9, 40)
+    line = sys._getframe().f_lineno + 1
+    c.compile(trace(net, x), tmp_path, weights=net)
+    code = (tmp_path / "model.c").read_text()
+    assert f"/* 0, test_c_programs.py:{line} */" in code and f"/* 2, test_c_programs.py:{line} */" in code
+
+
+def test_an_8_bit_model_of_the_export_flow_has_the_bits_of_eager(tmp_path):
+    from facula.ao.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from facula.ao.quantization.quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 40), nn.ReLU(), nn.Linear(40, 7)
+    )
+    x = F.randn(2, 3, 6, 6)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    prepared = prepare_pt2e(F.export.export(net.eval(), (x,)).module(), quantizer)
+    prepared(x)
+    quantized = convert_pt2e(prepared)
+    with F.no_grad():
+        program, expected = trace(quantized, x), quantized(x)
+    c.compile(program, tmp_path)
+    code = (tmp_path / "model.c").read_text()
+    assert "facula_int8_conv(" in code and "facula_int8_pointwise(" in code and "facula_int8_rectify(" in code
+    np.testing.assert_array_equal(called(built(tmp_path).model_run, [x], [expected])[0], expected.numpy())

@@ -366,6 +366,150 @@ def test_parts_without_the_tiled_functions_and_the_order_give_the_same_integers(
     assert plain.arena >= tiny.compile(net, [], tmp_path / "third", update=update).code.arena
 
 
+def infers_and_trains_as_the_network_does(net, image, update, folder, steps=5, **options):
+    report = tiny.compile(net, [], folder, update=update, **options)
+    board = Board(folder)
+    np.testing.assert_allclose(board.infer(image), net.logits(image)[0].numpy(), rtol=1e-5, atol=1e-5)
+    for _ in range(steps):
+        loss = net.step(image, F.tensor([1]), F.tensor(0.05), report.update).item()
+        status, by_c = board.train(image, 1, 0.05)
+        assert status == 0
+        np.testing.assert_allclose(by_c, loss, rtol=1e-4)
+    return report
+
+
+class Pooled(nn.Module):
+    """Convolutions with a maximum over windows between them, and a layer that reads all pixels."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.pool = nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(3, 2, 1)
+        self.second = nn.Conv2d(8, 8, 3, 2)
+        self.hidden, self.head = nn.Linear(8 * 3 * 2, 24), nn.Linear(24, 10)
+
+    def forward(self, x):
+        x = self.second(self.pool(self.first(x).relu())).relu()
+        return self.head(self.hidden(x.flatten(1)).relu())
+
+
+def test_pools_and_hidden_linear_layers_are_those_of_the_model(tmp_path):
+    model, x = Pooled().eval(), F.randn(4, 3, 13, 9)
+    net = tiny.quantize(model, [x])
+    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    expected = model(x).detach().numpy()
+    off = np.abs(net.logits(image).numpy() - expected[:1]).max()
+    assert off < 0.12 * np.abs(expected).max()
+    names = [conv.name for conv in net.convs]
+    assert names == ["first", "second", "hidden"]
+    update = Update(frozenset(names), {n: 1 for n in names})
+    infers_and_trains_as_the_network_does(net, image, update, tmp_path)
+
+
+def test_the_gradient_of_a_pool_is_that_of_the_largest_integer():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    )
+    x = F.randn(2, 3, 10, 10)
+    net = tiny.quantize(model, [x])
+    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    _, run = net.run(image, Update(frozenset([net.convs[0].name])))
+    before, after = run.values[net.convs[0].name], run.values[net.layers[1].name]
+    pixels = before.q[0].numpy().astype(int).reshape(4, 2, 4, 2, 4)
+    np.testing.assert_array_equal(after.q[0].numpy(), pixels.max((1, 3)))
+    seen = F.autograd.grad(after.surrogate.sum(), run.leaves[0][2])[0].numpy()
+    clipped = (after.q[0] > -128) & (after.q[0] < 127)  # of the largest, which alone has a gradient
+    counted = clipped.float().sum((0, 1)).numpy() * net.convs[0].multiplier.numpy()
+    np.testing.assert_allclose(seen, counted, rtol=1e-5)
+
+
+def test_images_of_one_channel(tmp_path):
+    convs = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
+    model, x = nn.Sequential(*convs, nn.Flatten(), nn.Linear(392, 10)), F.randn(4, 1, 9, 9)
+    net = tiny.quantize(model, [x])
+    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    expected = model(x[:1]).detach().numpy()
+    assert np.abs(net.logits(image).numpy() - expected).max() < 0.12 * np.abs(expected).max()
+    infers_and_trains_as_the_network_does(net, image, Update(frozenset(["2"]), {"2": 1}), tmp_path)
+    code = (tmp_path / "model.c").read_text()
+    assert "facula_int8_conv(" in code and "facula_int8_depthwise(" in code
+
+
+def test_a_multilayer_perceptron_of_rows(tmp_path):
+    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 10))
+    x = F.randn(8, 20)
+    net = tiny.quantize(model, [x])
+    image = net.in_scale.quantize(x[:1].reshape(1, 1, 1, 20)).contiguous()
+    infers_and_trains_as_the_network_does(net, image, Update(frozenset(["0"]), {"0": 1}), tmp_path)
+
+
+@pytest.mark.parametrize("patches", [2, 3, 5])
+def test_patches_compute_the_same_integers_in_less_memory(patches, tmp_path):
+    size = random.choice([32, 39, 64])
+    model, data = calibrated(
+        Mobile(8, [(8, 3, 1, 16), (64, random.choice([3, 5, 7]), 2, 8), (48, 3, 1, 8)]), size, 2, 2
+    )
+    net = tiny.quantize(model, data)
+    image = net.in_scale.quantize(data[0][:1].permute(0, 2, 3, 1)).contiguous()
+    update = net.chosen(Update(frozenset([net.convs[-1].name])))
+    parts = tiny.Network(net.in_scale, net.input_shape, net.layers, patches)
+    assert 1 < parts.patched(update) < len(net.layers)
+    np.testing.assert_array_equal(parts.logits(image).numpy(), net.logits(image).numpy())
+    whole = tiny.compile(net, [], tmp_path / "whole", update=update)
+    report = infers_and_trains_as_the_network_does(
+        net.copy(), image, update, tmp_path / "parts", patches=patches
+    )
+    assert report.code.arena < whole.code.arena
+
+
+def test_trained_layers_are_computed_as_a_whole(network):
+    net, _ = network
+    net.patches = 4
+    assert net.patched(Update(frozenset([net.convs[0].name]))) == 0
+    assert net.patched(Update(frozenset([net.convs[2].name]))) <= 2
+
+
+def test_rounding_at_random_has_the_exact_mean(tmp_path):
+    net, image = one_layer()
+    conv = net.convs[0]
+    update = Update(frozenset([conv.name]), {conv.name: 1.0}, classifier=False)
+    rate = 3e-2 / max(change_of(net.copy(), image, update, 1.0).max(), 1e-9)  # changes far below half a step
+    assert not change_of(net.copy(), image, update, rate, whole=True).any()
+    exact = change_of(net.copy(), image, update, rate)
+    moved = np.zeros_like(exact)
+    steps = 2000
+    for number in range(steps):
+        copy = net.copy()
+        copy.step(image, F.tensor([2]), rate, update, number=F.tensor(number))
+        moved += (copy.convs[0].weight - conv.weight).numpy()
+    inside = np.abs(conv.weight.numpy()) < 127
+    total, expected = (moved * inside).sum(), (exact * inside).sum() * steps
+    deviation = np.sqrt((np.abs(exact) * inside).sum() * steps)
+    assert abs(total - expected) < 6 * deviation + 1
+    report = tiny.compile(net, [], tmp_path, update=update, stochastic=True)
+    assert "const int64_t* number" in report.code.functions[0]
+    board = Board(tmp_path)
+    board.put("train", image)
+    loss = ctypes.c_float()
+    arguments = ctypes.c_int64(2), ctypes.c_float(rate), ctypes.c_int64(7), loss
+    assert board.library.model_train(*map(ctypes.byref, arguments)) == 0
+    net.step(image, F.tensor([2]), rate, update, number=F.tensor(7))
+    trained = board.array("model_" + re.sub(r"\W", "_", conv.name) + "_weight", np.int8)
+    assert (trained != conv.weight.flatten().numpy()).mean() < 0.02  # a tie of rounding may differ
+
+
+def change_of(net, image, update, rate, whole=False):
+    """What a step adds to the weights of the first convolution, before rounding, or in whole integers."""
+    conv = net.convs[0]
+    before = conv.weight.clone()
+    if whole:
+        net.step(image, F.tensor([2]), rate, update)
+        return (conv.weight - before).numpy()
+    logits, run = net.run(image, update)
+    leaf = next(leaf for _, what, leaf in run.leaves if what == "weight")
+    gradient = F.autograd.grad(nf.cross_entropy(logits, F.tensor([2])), leaf)[0]
+    return (gradient / (conv.weight_scale**2).reshape(-1, 1, 1, 1) * -rate).numpy()
+
+
 POWER_LOSS = """#include <stdio.h>
 #include <string.h>
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +92,8 @@ def compile(
     update: Update | None = None,
     name: str = "model",
     saves: bool = False,
+    patches: int = 1,
+    stochastic: bool = False,
 ) -> Report:
     """Writes inference and a training step of a model as C99 with 8-bit arithmetic.
 
@@ -106,6 +110,10 @@ def compile(
         flash: bytes of flash memory for parameters; None: no limit.
         update: what a step trains; None: the biases of all layers and the classifier.
         name: the prefix of all names in the code.
+        patches: the first layers are computed in so many parts of rows, one after the other, which needs less
+            RAM and some rows twice. Layers that are trained, and those behind them, are computed as a whole.
+        stochastic: round trained integers up or down at random, with the exact mean, so that changes below
+            half a step are not lost. ``NAME_train`` then also takes the number of the step.
         saves: also write ``NAME_save()`` and ``NAME_load()``, for trained parameters in flash memory; the
             program supplies three functions that access it (``NAME_store.h``).
 
@@ -116,8 +124,10 @@ def compile(
     network = model if isinstance(model, Network) else quantize(model, data)
     if update is None:
         update = Update(frozenset(n.name for n in network.convs))
-    update = network.chosen(update)
-    report = Report(network, update, write(network, update, folder, name))
+    if patches < 1:
+        raise ValueError(f"tiny.compile expects at least one patch, but patches={patches}")
+    network, update = dataclasses.replace(network, patches=patches), network.chosen(update)
+    report = Report(network, update, write(network, update, folder, name, stochastic=stochastic))
     if saves:
         header = (Path(folder) / f"{name}.h").read_text(encoding="utf-8")
         for file, text in store(name, header).items():
@@ -125,7 +135,8 @@ def compile(
     for what, needed, limit in (("RAM", report.ram, ram), ("flash", report.flash, flash)):
         if limit is not None and needed > limit:
             advice = (
-                "train fewer layers (update=...), or use a smaller image"
+                "train fewer layers (update=...), compute the first ones by parts (patches=4), "
+                "or use a smaller image"
                 if what == "RAM"
                 else "use a smaller model"
             )
@@ -143,27 +154,36 @@ def write(
     *,
     tiled: bool = True,
     reorder: bool = True,
+    stochastic: bool = False,
 ) -> c.Report:
     """Writes the programs of a network; ``tiled`` and ``reorder`` as in :func:`facula.c.compile`."""
     image = _C.functions.zeros(network.input_shape, dtype=_C.int8)
     label, rate = _C.functions.zeros((1,), dtype=_C.int64), _C.functions.zeros(())
-
+    number = [_C.functions.zeros((), dtype=_C.int64)] if stochastic else []
     classes = network.classifier.bias.numel()
     where = _C.functions.where
 
-    def train(image: Tensor, label: Tensor, rate: Tensor) -> Tensor:
+    def train(image: Tensor, label: Tensor, rate: Tensor, number: Tensor | None = None) -> Tensor:
         # A label that is no class, or a rate that is not finite, gives an error and changes no parameter.
         valid = ((label >= 0) & (label < classes) & (rate.abs() < 1e30)).all()
-        return network.step(image, where(valid, label, classes), where(valid, rate, 0.0), update)
+        label, rate = where(valid, label, classes), where(valid, rate, 0.0)
+        return network.step(image, label, rate, update, number=number)
 
-    programs = {"train": trace(train, image, label, rate), "infer": trace(network.logits, image)}
+    programs = {"train": trace(train, image, label, rate, *number), "infer": trace(network.logits, image)}
     return c.compile(
         programs,
         folder,
         name=name,
         weights=network.tensors(),
-        arguments={"train": ["image", "label", "rate"], "infer": ["image"]},
+        arguments={"train": ["image", "label", "rate", "number"], "infer": ["image"]},
         in_arena={"train": [0], "infer": [0]},
         tiled=tiled,
         reorder=reorder,
+        lines={n.name: _short(n.line) for n in network.layers},
     )
+
+
+def _short(line: str) -> str:
+    """The file and the number of a layer's line: "net.py:12"."""
+    found = re.search(r"([^/\\\s(]+), line (\d+)", line)
+    return f"{found[1]}:{found[2]}" if found else ""

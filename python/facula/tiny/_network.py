@@ -9,6 +9,7 @@ layer; its values are not computed.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +89,17 @@ def _unpacked(bits: Tensor, channels: int) -> Tensor:
     return (each >> (channel % 8).to(_C.int32)) & 1
 
 
+def _dither(sizes: Any, number: Tensor, parameter: int) -> Tensor:
+    """Numbers from -1/2 to 1/2: hashes of the position, the parameter and the number of the step."""
+    mask = (1 << 32) - 1
+    count = math.prod(sizes)
+    x = (_f.arange(count) + (number & mask) * 0x61C88647 + parameter * 0x3504F333) & mask
+    for _ in range(2):
+        x = ((x ^ (x >> 16)) * 0x45D9F3B) & mask
+    x = (x ^ (x >> 16)) >> 8
+    return ((x.to(_C.float32) + 0.5) * 2.0**-24 - 0.5).reshape(sizes)
+
+
 def _saturated(pre: Tensor, zero: int) -> Tensor:
     return (pre.round() + zero).clamp(LOW, HIGH).to(_C.int8)
 
@@ -111,6 +123,15 @@ class Update:
 
     def trains(self, layer: str) -> bool:
         return layer in self.bias or layer in self.weights
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an operand that a row of a result depends on."""
+
+    extent: int
+    stride: int
+    padding: int
 
 
 @dataclass
@@ -147,7 +168,11 @@ class Conv:
         count = max(1, round(ratio * of_input.numel()))
         return of_input.topk(count).indices.sort().values
 
-    def forward(self, x: Activation) -> Tensor:
+    def rows(self) -> Rows:
+        return Rows(self.dilation[0] * (self.weight.shape[2] - 1) + 1, self.stride[0], self.padding[0])
+
+    def forward(self, x: Activation, padding: int) -> Tensor:
+        """The integers; ``padding``: rows above and below."""
         bias = self.bias.to(_C.float32) * self.multiplier
         y = _f._int8_conv2d(
             _nchw(x.q),
@@ -159,15 +184,18 @@ class Conv:
             False,
             _C.int8,
             self.stride,
-            self.padding,
+            (padding, self.padding[1]),
             self.dilation,
             self.groups,
         )
-        return _nhwc(y)
+        return _nhwc(y).contiguous()  # of an image of one channel, y is NCHW
+
+    def patch(self, x: Activation, padding: int) -> Activation:
+        return Activation(self.forward(x, padding), self.out_scale, None)
 
     def __call__(self, run: Run) -> Activation:
         x = run.values[self.source]
-        q = self.forward(x)
+        q = self.forward(x, self.padding[0])
         if not run.update.trains(self.name) and x.surrogate is None:
             return Activation(q, self.out_scale, None)
         weight, bias = self.weight.to(_C.float32), self.bias.to(_C.float32)
@@ -210,6 +238,42 @@ class Add:
             return Activation(q, self.out_scale, None)
         surrogate = operands[0].carrier() * factors[0] + operands[1].carrier() * factors[1]
         return run.activation(self, q, surrogate)
+
+
+@dataclass
+class MaxPool:
+    """The largest integer of each window; scale and zero point are those of the operand."""
+
+    name: str
+    source: str
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    ceil: bool
+    line: str = ""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    def rows(self) -> Rows:
+        return Rows(self.dilation[0] * (self.kernel[0] - 1) + 1, self.stride[0], self.padding[0])
+
+    def pooled(self, x: Tensor, padding: int) -> Tensor:
+        window = (self.kernel, self.stride, (padding, self.padding[1]), self.dilation, self.ceil)
+        return _nhwc(_f.max_pool2d(_nchw(x), *window))
+
+    def patch(self, x: Activation, padding: int) -> Activation:
+        return Activation(self.pooled(x.q, padding), x.scale, None)
+
+    def __call__(self, run: Run) -> Activation:
+        x = run.values[self.source]
+        y = self.patch(x, self.padding[0])
+        if x.surrogate is not None:
+            pooled = self.pooled(x.surrogate, self.padding[0])
+            y.surrogate = _Rounded.apply(pooled, y.q, x.scale.zero)
+        return y
 
 
 @dataclass
@@ -270,7 +334,7 @@ class Linear:
         return _f.linear(features, weight, bias)
 
 
-Layer = Conv | Add | Mean | Linear
+Layer = Conv | Add | MaxPool | Mean | Linear
 
 
 class Run:
@@ -300,6 +364,8 @@ class Network:
     in_scale: Scale
     input_shape: tuple[int, ...]  # NHWC
     layers: list[Layer]
+    # The number of parts of rows in which the first layers are computed, one part after the other.
+    patches: int = 1
 
     INPUT = "input"
 
@@ -330,33 +396,123 @@ class Network:
             else n
             for n in self.layers
         ]
-        return Network(self.in_scale, self.input_shape, layers)
+        return dataclasses.replace(self, layers=layers)
 
     def run(self, x: Tensor, update: Update) -> tuple[Tensor, Run]:
         """The logits for int8 images, NHWC."""
         run = Run(self, update)
         run.values[self.INPUT] = Activation(x, self.in_scale, None)
-        for layer in self.layers[:-1]:
+        stage = self.patched(update)
+        if stage:
+            run.values[self.layers[stage - 1].name] = self._by_patches(run.values[self.INPUT], stage)
+        for layer in self.layers[stage:-1]:
             run.values[layer.name] = layer(run)  # type: ignore[assignment]
         return self.classifier(run), run
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all tensors for one image, NHWC."""
-        run = self.run(_f.zeros(self.input_shape, dtype=_C.int8), Update(classifier=False))[1]
+        whole = dataclasses.replace(self, patches=1)
+        run = whole.run(_f.zeros(self.input_shape, dtype=_C.int8), Update(classifier=False))[1]
         return {name: tuple(x.q.shape) for name, x in run.values.items()}
+
+    def patched(self, update: Update) -> int:
+        """The number of first layers that are computed by patches: a chain of which nothing is trained, with
+        the smallest maximum of the bytes in use.
+        """
+        if self.patches == 1:
+            return 0
+        shapes = self.shapes()
+        size = {name: math.prod(shape[1:]) for name, shape in shapes.items()}
+        whole = [max(size[n.name] + sum(size[s] for s in n.sources), 0) for n in self.layers[:-1]]
+        best, least = 0, max(whole)
+        for k, layer in enumerate(self.layers[:-1]):
+            former = self.layers[k - 1].name if k else self.INPUT
+            chain = isinstance(layer, (Conv, MaxPool)) and layer.sources == (former,)
+            if not chain or update.trains(layer.name) or getattr(layer, "ceil", False):
+                break
+            if any(former in n.sources for n in self.layers[k + 1 :]):
+                break
+            steps = [self._needed(k, part, shapes) for part in self._parts(shapes[layer.name][1])]
+            # the image, the results of all parts, and the part at work
+            peak = size[self.INPUT] + size[layer.name] + max(map(max, steps))
+            peak = max([peak, *whole[k + 1 :]])
+            if any(layer.name in n.sources for n in self.layers[k + 1 :] if isinstance(n, Add)):
+                peak = max(peak, 4 * size[layer.name] + whole[k + 1])  # the sum reads float32
+            if peak < least:
+                best, least = k + 1, peak
+        return best
+
+    def _parts(self, rows: int) -> list[tuple[int, int]]:
+        limits = [rows * k // self.patches for k in range(self.patches + 1)]
+        return [part for part in zip(limits, limits[1:]) if part[0] < part[1]]
+
+    def _rows_for(self, index: int, part: tuple[int, int], height: int) -> tuple[int, int, int, int]:
+        """For rows of the result of a layer: the limits of the operand's rows, the padding on both sides of
+        them, and the number of rows of that result that precede those asked for.
+        """
+        r = self.layers[index].rows()  # type: ignore[union-attr]
+        first, last = part[0] * r.stride - r.padding, (part[1] - 1) * r.stride - r.padding + r.extent
+        if first < 0:
+            return 0, min(last, height), r.padding, part[0]
+        if last > height:
+            before = -(-r.padding // r.stride)  # rows that would read the padding above
+            return (part[0] - before) * r.stride, height, r.padding, before
+        return first, last, 0, 0
+
+    def _needed(self, index: int, part: tuple[int, int], shapes: Mapping[str, Any]) -> list[int]:
+        """Bytes of operand and result for each layer of a part."""
+        if index < 0:
+            return []
+        layer = self.layers[index]
+        source = layer.sources[0]
+        _, height, width, channels = shapes[source]
+        low, high, _, _ = self._rows_for(index, part, height)
+        _, _, out_width, out_channels = shapes[layer.name]
+        operand = (high - low) * width * channels if index else 0  # the image is there as a whole
+        result = (part[1] - part[0]) * out_width * out_channels
+        return [operand + result, *self._needed(index - 1, (low, high), shapes)]
+
+    def _by_patches(self, image: Activation, stage: int) -> Activation:
+        """The result of the first layers, a part of the rows after the other."""
+        shapes = self.shapes()
+
+        def rows(index: int, part: tuple[int, int]) -> Activation:
+            if index < 0:
+                return Activation(image.q[:, part[0] : part[1]], image.scale, None)
+            layer = self.layers[index]
+            low, high, padding, before = self._rows_for(index, part, shapes[layer.sources[0]][1])
+            y = layer.patch(rows(index - 1, (low, high)), padding)  # type: ignore[union-attr]
+            return Activation(y.q[:, before : before + part[1] - part[0]], y.scale, None)
+
+        name = self.layers[stage - 1].name
+        parts = [rows(stage - 1, part) for part in self._parts(shapes[name][1])]
+        return Activation(_f.cat([p.q for p in parts], 1), parts[0].scale, None)
 
     def logits(self, x: Tensor) -> Tensor:
         return self.run(x, Update(classifier=False))[0]
 
     def step(
-        self, x: Tensor, labels: Tensor, rate: Tensor | float, update: Update, *, scaled: bool = True
+        self,
+        x: Tensor,
+        labels: Tensor,
+        rate: Tensor | float,
+        update: Update,
+        *,
+        scaled: bool = True,
+        number: Tensor | None = None,
     ) -> Tensor:
-        """A step of gradient descent; returns the loss. ``scaled``: with quantisation-aware scaling."""
+        """A step of gradient descent; returns the loss.
+
+        Args:
+            scaled: with quantisation-aware scaling.
+            number: of the step, int64: integers are rounded up or down at random, with the exact mean.
+        """
         logits, run = self.run(x, update)
         loss = _f.cross_entropy(logits, labels)
         gradients = grad([loss], [leaf for _, _, leaf in run.leaves])
-        for (layer, what, _), g in zip(run.leaves, gradients):
-            self._apply(layer, what, g * rate, update, scaled)
+        for k, ((layer, what, _), g) in enumerate(zip(run.leaves, gradients)):
+            dither = None if number is None or isinstance(layer, Linear) else _dither(g.shape, number, k)
+            self._apply(layer, what, g * rate, update, scaled, dither)
         return loss
 
     def chosen(self, update: Update) -> Update:
@@ -370,7 +526,9 @@ class Network:
         return dataclasses.replace(update, channels=channels)
 
     @staticmethod
-    def _apply(layer: Layer, what: str, change: Tensor, update: Update, scaled: bool) -> None:
+    def _apply(
+        layer: Layer, what: str, change: Tensor, update: Update, scaled: bool, dither: Tensor | None
+    ) -> None:
         if isinstance(layer, Linear):
             parameter = getattr(layer, what)
             parameter.copy_(parameter - change)
@@ -379,6 +537,7 @@ class Network:
         s = layer.multiplier * (layer.out_scale.scale / layer.in_scale.scale)  # the scales of the weights
         if what == "bias":
             steps = change * (1 / (s * layer.in_scale.scale) ** 2) if scaled else change
+            steps = steps if dither is None else steps + dither
             limit = float(1 << 30)
             layer.bias.copy_(layer.bias - steps.round().clamp(-limit, limit).to(_C.int32))
             return
@@ -386,5 +545,7 @@ class Network:
             change = change * (1 / s**2).reshape(-1, 1, 1, 1)
         chosen = None if what == "weight" else update.channels[layer.name]
         former = layer.weight if chosen is None else layer.weight.index_select(1, chosen)
-        new = (former.to(_C.float32) - change).round().clamp(LOW, HIGH).to(_C.int8)
+        exact = former.to(_C.float32) - change
+        exact = exact if dither is None else exact + dither
+        new = exact.round().clamp(LOW, HIGH).to(_C.int8)
         layer.weight.copy_(new if chosen is None else layer.weight.index_copy(1, chosen, new))

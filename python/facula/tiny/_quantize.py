@@ -11,15 +11,15 @@ from typing import Any
 from .. import _C, fx, nn
 from ..autograd import no_grad
 from ..nn import functional as nf
-from ._network import Add, Conv, Layer, Linear, Mean, Network, Scale
+from ._network import Add, Conv, Layer, Linear, MaxPool, Mean, Network, Scale
 
 Tensor = _C.Tensor
 _RECTIFIERS = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
 _RECTIFYING = (nf.relu, nf.relu6, _C.functions.relu, "relu", "relu_")
 _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten)
 _SUPPORTED = (
-    "Conv2d with BatchNorm2d and ReLU or ReLU6; sums of two tensors; the mean of each channel "
-    "(AdaptiveAvgPool2d(1), mean((2, 3))); flatten; Dropout; one Linear at the end"
+    "Conv2d with BatchNorm2d and ReLU or ReLU6; Linear with ReLU or ReLU6; MaxPool2d; sums of two tensors; "
+    "the mean of each channel (AdaptiveAvgPool2d(1), mean((2, 3))); flatten; Dropout; a Linear at the end"
 )
 
 
@@ -65,6 +65,8 @@ class _Quantizer:
         self.layers: list[Layer] = []
         self.names: dict[fx.Node, str] = {}  # by node: the layer that computes it
         self.scales: dict[str, Scale] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}  # by layer: channels, height, width
+        self.classifier = next(n for n in traced.graph.nodes if n.op == "output").args[0]
         for n in traced.graph.nodes:
             if n not in self.names:
                 self.node(n)
@@ -77,6 +79,7 @@ class _Quantizer:
                 )
             self.names[n] = Network.INPUT
             self.scales[Network.INPUT] = Scale.of_range(*self.ranges.ranges[n])
+            self.shapes[Network.INPUT] = (*self.ranges.shapes[n][1:], 1, 1)[:3]
         elif n.op == "output":
             if (
                 not self.layers
@@ -95,9 +98,12 @@ class _Quantizer:
         if isinstance(m, nn.Conv2d):
             self.conv(n, m)
         elif isinstance(m, nn.Linear):
+            self.linear(n, m)
+        elif isinstance(m, nn.MaxPool2d) and not m.return_indices:
             source = self.names[n.args[0]]  # type: ignore[index]
-            bias = _C.functions.zeros(m.out_features) if m.bias is None else m.bias.detach().clone()
-            self.append(n, Linear(str(n.target), source, m.weight.detach().clone(), bias))
+            window = (_pair(k) for k in (m.kernel_size, m.stride, m.padding, m.dilation))
+            self.append(n, MaxPool(n.name, source, *window, m.ceil_mode))
+            self.scales[n.name] = self.scales[source]
         elif isinstance(m, _NOTHING):
             self.names[n] = self.names[n.args[0]]  # type: ignore[index]
         elif isinstance(m, nn.AdaptiveAvgPool2d) and m.output_size in (1, (1, 1)):
@@ -133,6 +139,21 @@ class _Quantizer:
         layer.line = _line(n)
         self.layers.append(layer)
         self.names[n] = layer.name
+        self.shapes[layer.name] = (*self.ranges.shapes[n][1:], 1, 1)[:3]
+
+    def linear(self, n: fx.Node, m: nn.Linear) -> None:
+        """The classifier, or a convolution whose window is the whole operand."""
+        source = self.names[n.args[0]]  # type: ignore[index]
+        shape = self.shapes[source]
+        if len(self.ranges.shapes[n]) != 2:
+            self.refuse(n, f"Linear on a tensor of shape {list(self.ranges.shapes[n.args[0]])}")  # type: ignore[index]
+        bias = _C.functions.zeros(m.out_features) if m.bias is None else m.bias.detach().clone()
+        weight = m.weight.detach().reshape(m.out_features, *shape)
+        if n is self.classifier:
+            rows = weight.permute(0, 2, 3, 1).reshape(m.out_features, -1).clone()  # tensors are NHWC
+            self.append(n, Linear(str(n.target), source, rows, bias))
+        else:
+            self.product(n, source, weight, bias, ((1, 1), (0, 0), (1, 1), 1))
 
     def mean(self, n: fx.Node) -> None:
         source = self.names[n.args[0]]  # type: ignore[index]
@@ -183,16 +204,31 @@ class _Quantizer:
         ):
             weight, bias = _folded(weight, bias, self.modules[str(user.target)])
             last = user
-        folded = last
+        window = (tuple(m.stride), tuple(m.padding), tuple(m.dilation), m.groups)
+        self.product(n, self.names[n.args[0]], weight, bias, window, last)  # type: ignore[index]
+
+    def product(
+        self,
+        n: fx.Node,
+        source: str,
+        weight: Tensor,
+        bias: Tensor,
+        window: tuple[Any, ...],
+        folded: fx.Node | None = None,
+    ) -> None:
+        """Appends a convolution; ``folded``: the node of its batch norm."""
+        folded = folded or n
         last, rectified = self.rectifier(folded)
-        source = self.names[n.args[0]]  # type: ignore[index]
-        layer = quantized_conv(
-            str(n.target), source, weight, bias, self.scales[source], self.scale(last, rectified), m
-        )
+        scale = self.scale(last, rectified)
+        layer = quantized_conv(str(n.target), source, weight, bias, self.scales[source], scale, window)
         self.append(n, layer)
         for other in (folded, last):
             self.names[other] = layer.name
         self.scales[layer.name] = layer.out_scale
+
+
+def _pair(k: Any) -> tuple[int, int]:
+    return (k, k) if isinstance(k, int) else (k[0], k[1])
 
 
 def _folded(weight: Tensor, bias: Tensor, bn: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
@@ -206,8 +242,15 @@ def _folded(weight: Tensor, bias: Tensor, bn: nn.BatchNorm2d) -> tuple[Tensor, T
 
 
 def quantized_conv(
-    name: str, source: str, weight: Tensor, bias: Tensor, in_scale: Scale, out_scale: Scale, m: nn.Conv2d
+    name: str,
+    source: str,
+    weight: Tensor,
+    bias: Tensor,
+    in_scale: Scale,
+    out_scale: Scale,
+    window: tuple[Any, ...],
 ) -> Conv:
+    """The layer of 8-bit integers; ``window``: stride, padding, dilation and groups."""
     largest = weight.abs().amax((1, 2, 3)).clamp(min=1e-8)
     weight_scale = largest / 127
     limit = float(1 << 30)
@@ -221,10 +264,7 @@ def quantized_conv(
         weight_scale,
         in_scale,
         out_scale,
-        tuple(m.stride),  # type: ignore[arg-type]
-        tuple(m.padding),  # type: ignore[arg-type]
-        tuple(m.dilation),  # type: ignore[arg-type]
-        m.groups,
+        *window,
     )
 
 
@@ -233,7 +273,8 @@ def quantize(model: nn.Module, data: Iterable[Any]) -> Network:
 
     Args:
         model: convolutions, batch norms, rectifiers, sums, the mean of each channel, and a linear classifier.
-        data: typical batches of images, NCHW, or of (images, ...): they determine the scales of the tensors.
+        data: typical batches of images, NCHW, or of rows of numbers, or of (images, ...): they determine the
+            scales of the tensors.
     """
     was_training = model.training
     model.eval()
@@ -250,7 +291,11 @@ def quantize(model: nn.Module, data: Iterable[Any]) -> Network:
         model.train(was_training)
     if shape is None:
         raise ValueError("tiny.compile needs data: at least one batch of typical images")
-    if len(shape) != 4:
-        raise ValueError(f"tiny.compile expects batches of images [N, C, H, W], but got shape {list(shape)}")
+    if len(shape) not in (2, 4):
+        raise ValueError(
+            "tiny.compile expects batches of images [N, C, H, W] or of rows [N, C], "
+            f"but got shape {list(shape)}"
+        )
     quantizer = _Quantizer(traced, ranges)
-    return Network(quantizer.scales[Network.INPUT], (1, shape[2], shape[3], shape[1]), quantizer.layers)
+    channels, *size = quantizer.shapes[Network.INPUT]
+    return Network(quantizer.scales[Network.INPUT], (1, *size, channels), quantizer.layers)

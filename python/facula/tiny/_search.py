@@ -53,20 +53,24 @@ def fit(
     batch: int = 8,
     *,
     scaled: bool = True,
+    stochastic: bool = False,
 ) -> None:
-    """Trains a network in place on int8 images and their labels, in their order; the rate falls to 0."""
+    """Trains a network in place on int8 images and their labels, in their order; the rate falls to 0.
+    ``scaled``, ``stochastic``: with quantisation-aware scaling, with rounding at random.
+    """
     images, labels = data
     update = network.chosen(update)
 
-    def step(x: Tensor, y: Tensor, rate: Tensor) -> Tensor:
-        return network.step(x, y, rate, update, scaled=scaled)
+    def step(x: Tensor, y: Tensor, rate: Tensor, number: Tensor) -> Tensor:
+        drawn = number if stochastic else None
+        return network.step(x, y, rate, update, scaled=scaled, number=drawn)
 
-    count = len(labels) // batch
-    program = trace(step, images[:batch], labels[:batch], _C.functions.zeros(()))
+    full, count = _C.functions.full, len(labels) // batch
+    program = trace(step, images[:batch], labels[:batch], full((), rate), full((), 0, dtype=_C.int64))
     for k in range(epochs * count):
         at = k % count * batch
-        now = _C.functions.full((), rate * (1 - k / (epochs * count)))
-        program(images[at : at + batch], labels[at : at + batch], now)
+        now = full((), rate * (1 - k / (epochs * count)))
+        program(images[at : at + batch], labels[at : at + batch], now, full((), k, dtype=_C.int64))
 
 
 def accuracy(network: Network, data: tuple[Tensor, Tensor], batch: int = 64) -> float:

@@ -45,7 +45,7 @@ struct Epilogue {
   bool relu;
   DType dtype;
 };
-// sums * multiplier + bias in float32, rounded to `dtype` around the zero point; channels are dimension `axis`.
+// sums * multiplier + bias in float32, plus the zero point, rounded to `dtype`; channels are dimension `axis`. oneDNN adds in this order.
 Tensor finished(const Tensor& sums, const Epilogue& e, int axis) {
   if (e.dtype == DType::Int32) return to_dtype(sums, e.dtype);
   Dims along(size_t(sums.dim()), SymInt(int64_t(1)));
@@ -55,7 +55,7 @@ Tensor finished(const Tensor& sums, const Epilogue& e, int axis) {
   if (e.relu) y = relu(y);
   if (e.dtype == DType::Float32) return y;
   int64_t low = e.dtype == DType::Int8 ? -128 : 0;
-  return to_dtype(clamp(add(round(y), e.zero_point), low, low + 255), e.dtype);
+  return to_dtype(clamp(round(add(y, e.zero_point)), low, low + 255), e.dtype);
 }
 Tensor centred(const Tensor& x, int64_t zero_point) { return sub(to_dtype(x, DType::Float64), zero_point); }
 }  // namespace
@@ -126,7 +126,7 @@ FACULA_FAMILY(quantized) {
       "_int8_linear(Tensor input, Tensor weight, Tensor? multiplier, Tensor? bias, int input_zero_point, int output_zero_point, bool relu, dtype dtype) -> Tensor")
       .doc(
           "(input - input_zero_point) @ weight.T of 8-bit integers, [n, k] x [m, k] -> [n, m]. The int32 sums, or float32 sums * "
-          "multiplier + bias, or those rounded to an 8-bit dtype around output_zero_point.")
+          "multiplier + bias, or those plus output_zero_point, rounded to an 8-bit dtype.")
       .bind(function)
       .dtypes(kBytes | d::floating)
       .promote(Promote::none)

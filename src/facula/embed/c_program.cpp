@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "facula/codegen/c99.h"
 #include "facula/codegen/c_constant.h"
@@ -51,8 +52,7 @@ CArray array_of(const Tensor& t, const std::string& name, bool written) {
 // The captured tensors of all entries: each one is an array of the program.
 class Weights {
  public:
-  Weights(std::string model, std::span<const std::pair<std::string, Tensor>> names)
-      : model_(std::move(model)), names_(names) {}
+  Weights(std::string model, std::span<const Named> names) : model_(std::move(model)), names_(names) {}
 
   void add(const Tensor& t, bool written) {
     for (auto& w : all_)
@@ -77,6 +77,11 @@ class Weights {
   }
   bool is_written(const Tensor& t) const {
     return std::ranges::any_of(all_, [&](auto& w) { return w.written && w.tensor.is_same(t); });
+  }
+  // The name of the module that has the tensor, and the line that calls it; null if there is none.
+  const Named* named(const Tensor& t) const {
+    auto it = std::ranges::find_if(names_, [&](auto& n) { return n.tensor.is_same(t); });
+    return it == names_.end() || it->name.rfind('.') == std::string::npos ? nullptr : &*it;
   }
   int64_t bytes(bool written) const {
     int64_t n = 0;
@@ -114,8 +119,8 @@ class Weights {
            std::to_string(std::max<int64_t>(a.elements, 1)) + "] /* " + a.shape + " */";
   }
   std::string name_of(const Tensor& t) const {
-    for (auto& [name, named] : names_)
-      if (named.is_same(t)) return model_ + "_" + identifier(name);
+    for (auto& n : names_)
+      if (n.tensor.is_same(t)) return model_ + "_" + identifier(n.name);
     return model_ + "_constant" + std::to_string(all_.size());
   }
   std::string unique(const std::string& wanted) {
@@ -125,7 +130,7 @@ class Weights {
   }
 
   std::string model_;
-  std::span<const std::pair<std::string, Tensor>> names_;
+  std::span<const Named> names_;
   std::vector<Weight> all_;
   std::set<std::string> used_;
 };
@@ -139,13 +144,15 @@ class Kernels {
     std::string name;
     bool checks;
   };
-  const Function& function(const loop::Nest& nest, std::span<const int64_t> params,
+  // `module`: what the first caller belongs to.
+  const Function& function(const loop::Nest& nest, std::span<const int64_t> params, const std::string& module,
                            codegen::InRange in_range) {
     auto f = codegen::constant_function(nest, params, std::move(in_range));
     std::string text = "(" + f.arguments + ") " + f.body;
     auto [it, is_new] = functions_.try_emplace(text);
     if (is_new) {
-      it->second = {model_ + "_" + identifier(nest.name).substr(0, 40) + "_" +
+      it->second = {model_ + "_" +
+                        identifier(module + (module.empty() ? "" : "_") + nest.name.substr(0, 40)) + "_" +
                         std::to_string(functions_.size()),
                     f.checks};
       code_ += "FACULA_KERNEL void " + it->second.name + text + "\n";
@@ -203,7 +210,14 @@ class EntryPrinter {
   }
   std::string function() {
     std::string body;
-    for (size_t k = 0; k < program_.plan->outline->execs.size(); ++k) body += step(k);
+    std::string module;
+    for (size_t k = 0; k < program_.plan->outline->execs.size(); ++k) {
+      find_module(k);
+      std::string text = step(k);
+      if (text.empty()) continue;
+      if (std::exchange(module, module_) != module_) body += "  /* " + module_ + line_ + " */\n";
+      body += text;
+    }
     for (auto& c : program_.copies) body += copy(c);
     std::string text = prototype() + " {\n";
     for (auto& p : parameters())
@@ -243,6 +257,28 @@ class EntryPrinter {
     return all;
   }
 
+  // Sets the module that step k belongs to: that of a captured tensor that it reads, or else of an operand.
+  void find_module(size_t k) {
+    auto& exec = program_.plan->outline->execs[k];
+    auto label = [&](int v) -> const Named* {
+      Place p = v < 0 ? Place{} : program_.places[size_t(v)];
+      if (p.root == Root::input && size_t(p.number) >= program_.arguments)
+        return weights_.named(captured(p.number));
+      if (p.root == Root::constant)
+        return weights_.named(program_.graph.graph.values()[size_t(p.number)]->constant);
+      return nullptr;
+    };
+    const Named* found = nullptr;
+    for (int v : exec.inputs)
+      if (!found) found = label(v);
+    for (int v : exec.inputs)
+      if (auto it = modules_.find(v); !found && it != modules_.end()) found = it->second;
+    for (int v : exec.outputs)
+      if (found) modules_[v] = found;
+    module_ = found ? found->name.substr(0, found->name.rfind('.')) : "";
+    line_ = found && !found->line.empty() ? ", " + found->line : "";
+  }
+
   std::string step(size_t k) {
     auto& exec = program_.plan->outline->execs[k];
     if (program_.functions[k]) return call(exec, k);
@@ -253,7 +289,7 @@ class EntryPrinter {
       loop::Nest nest = l.nest->nest();
       nest.index_bits = 32;  // check_size
       auto in_range = [&](int b, int64_t n) { return has_indices(exec, l.buffers[size_t(b)], n); };
-      auto& f = kernels_.function(nest, l.params, in_range);
+      auto& f = kernels_.function(nest, l.params, module_, in_range);
       checks_ |= f.checks;
       std::string arguments;
       for (size_t b = 0; b < l.buffers.size(); ++b) {
@@ -354,6 +390,8 @@ class EntryPrinter {
   const Weights& weights_;
   Kernels& kernels_;
   bool checks_ = false;
+  std::map<int, const Named*> modules_;  // by value: a tensor of the module that computed it
+  std::string module_, line_;            // of the step that is printed
 };
 
 // Indices of 32 bits serve up to 2^29 elements, so that no expression over them overflows.
@@ -399,8 +437,7 @@ std::string memory_of(const std::string& model, int64_t arena, const std::string
 
 }  // namespace
 
-CProgram c_program(const std::string& name, std::span<const Entry> entries,
-                   std::span<const std::pair<std::string, Tensor>> names) {
+CProgram c_program(const std::string& name, std::span<const Entry> entries, std::span<const Named> names) {
   CProgram out;
   Weights weights(name, names);
   Kernels kernels(name);

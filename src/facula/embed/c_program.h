@@ -1,5 +1,5 @@
-// Prints traced programs as a folder of freestanding C99: a header, the code, and the captured tensors. The code needs <math.h>
-// and <stdint.h>, and no allocation, threads or other run-time library; intermediates are in one static arena. Results are
+// Prints traced programs as a folder of freestanding C99: a header, the code, and the captured tensors. The code needs <math.h>, <string.h>
+// (memcpy) and <stdint.h>, and no allocation, threads or other run-time library; intermediates are in one static arena. Results are
 // deterministic: on every machine with IEEE arithmetic, without contraction of products and sums, they have the same bits.
 //   example:  entries infer(x) and train(x, labels) of one model  ->  int model_infer(const float* x, float* result0);
 //             int model_train(const float* x, const int64_t* labels, float* result0); and the weights that both use
@@ -24,6 +24,14 @@ struct Entry {
 
 struct CFile {
   std::string name, text;
+};
+
+// A captured tensor's name ("net.0.weight": that of its module, and its own), and the line of the user's code that calls the module
+// ("net.py:12", or empty). The code is annotated with both.
+struct Named {
+  std::string name;
+  Tensor tensor;
+  std::string line;
 };
 
 // A part of the arena, during steps of an entry.
@@ -55,7 +63,6 @@ struct CProgram {
 // `names`: names of captured tensors in the C code. Captured tensors that an entry writes become variables, the others
 // constants. ValueError if a name is no identifier of C, or if a captured tensor that an entry writes shares memory with
 // another captured tensor; NotImplementedError like lowered().
-CProgram c_program(const std::string& name, std::span<const Entry> entries,
-                   std::span<const std::pair<std::string, Tensor>> names);
+CProgram c_program(const std::string& name, std::span<const Entry> entries, std::span<const Named> names);
 
 }  // namespace facula::embed

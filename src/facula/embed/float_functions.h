@@ -1,5 +1,5 @@
-// C99 functions for convolutions of float32, as text (embed/c_functions.h). Tensors are NCHW. Each sum adds its products in the
-// order of the reference definition (channels, rows, columns), and products and sums are rounded, whatever the tile: so every
+// C99 functions for products and convolutions of float32, as text (embed/c_functions.h). Images are NCHW. Each sum adds its products in
+// the order of the reference definition (channels, rows, columns), and products and sums are rounded, whatever the tile: so every
 // machine computes the bits of the reference's loops. Padding is multiplied as zeros, where the reference skips it, which differs
 // for weights that are infinite or NaN.
 #pragma once
@@ -11,7 +11,7 @@ namespace facula::embed {
 inline constexpr CText kFloatFunctions[] = {
     {"facula_f32_tile", R"c(
 /* Columns of a tile: two vectors of eight, or what the registers of a small machine hold. */
-#if defined(__AVX2__) || defined(__AVX512F__) || defined(__aarch64__) || defined(__ARM_NEON)
+#ifdef FACULA_VECTORS
 #define FACULA_COLUMNS 16
 #else
 #define FACULA_COLUMNS 4
@@ -42,6 +42,92 @@ FACULA_KERNEL void facula_f32_tile(const float* const rows[4], const float* pane
     sums[2][j] = c[j];
     sums[3][j] = d[j];
   }
+}
+)c"},
+    {"facula_f32_block", R"c(
+#define FACULA_DEPTH 256
+/* The same for FACULA_COLUMNS or fewer columns of `rows` rows in memory: row r is at to + r * next, its factors are at
+   from + r * step. `is_first`: memory has no sums yet. */
+FACULA_KERNEL void facula_f32_block(const float* from, int32_t step, int32_t rows, const float* panel, int32_t depth, float* to, int32_t next,
+                                    int32_t columns, int is_first) {
+  for (int32_t i = 0; i < rows; i += 4) {
+    float part[4][FACULA_COLUMNS];
+    const float* factors[4];
+    float* sums[4];
+    for (int32_t r = 0; r < 4; ++r) {
+      const int32_t row = i + r < rows ? i + r : rows - 1;
+      factors[r] = from + row * step;
+      sums[r] = part[r];
+      for (int32_t j = 0; j < FACULA_COLUMNS; ++j) part[r][j] = !is_first && j < columns ? to[row * next + j] : 0.0f;
+    }
+    facula_f32_tile(factors, panel, depth, sums);
+    for (int32_t r = 0; r < 4 && i + r < rows; ++r)
+      for (int32_t j = 0; j < columns; ++j) to[(i + r) * next + j] = part[r][j];
+  }
+}
+)c"},
+    {"facula_f32_product", R"c(
+/* Element (i, k) of the left factor is at i * a_row + k * a_step, element (k, j) of the right one at k * b_step + j * b_column. */
+struct facula_product {
+  int32_t rows, columns, depth, a_row, a_step, b_step, b_column;
+};
+/* Columns of the right factor from `at` on. */
+static void facula_f32_right(const float* b, const struct facula_product* p, int32_t first, int32_t depth, int32_t at, float* panel) {
+  const int32_t count = p->columns - at < FACULA_COLUMNS ? p->columns - at : FACULA_COLUMNS;
+  const float* from = b + first * p->b_step + at * p->b_column;
+  for (int32_t k = 0; k < depth; ++k) {
+    for (int32_t j = 0; j < FACULA_COLUMNS; ++j) panel[j] = from[(j < count ? j : 0) * p->b_column];
+    from += p->b_step;
+    panel += FACULA_COLUMNS;
+  }
+}
+/* Products of few rows: four columns share the factors on the left. */
+static void facula_f32_few(const float* a, const float* b, float* y, const struct facula_product* p) {
+  for (int32_t i = 0; i < p->rows; ++i)
+    for (int32_t j = 0; j < p->columns; j += 4) {
+      const float* from[4];
+      for (int32_t r = 0; r < 4; ++r) from[r] = b + (j + r < p->columns ? j + r : p->columns - 1) * p->b_column;
+      const float *b0 = from[0], *b1 = from[1], *b2 = from[2], *b3 = from[3], *left = a + i * p->a_row;
+      float s[4], s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+      for (int32_t k = 0; k < p->depth; ++k) {
+        const float v = left[k * p->a_step];
+        s0 = s0 + v * b0[k * p->b_step];
+        s1 = s1 + v * b1[k * p->b_step];
+        s2 = s2 + v * b2[k * p->b_step];
+        s3 = s3 + v * b3[k * p->b_step];
+      }
+      s[0] = s0, s[1] = s1, s[2] = s2, s[3] = s3;
+      for (int32_t r = 0; r < 4 && j + r < p->columns; ++r) y[i * p->columns + j + r] = s[r];
+    }
+}
+/* A product of matrices, plus `bias` in each row unless it is 0. `scratch` has room for FACULA_COLUMNS + 4 numbers for each number of a row
+   on the left, or for FACULA_DEPTH of them if these are fewer. */
+FACULA_KERNEL void facula_f32_product(const float* a, const float* b, const float* bias, float* y, const struct facula_product* p,
+                                      float* scratch) {
+  const int32_t most = p->depth < FACULA_DEPTH ? p->depth : FACULA_DEPTH;
+  float* const left = scratch + FACULA_COLUMNS * most;
+  if (p->rows < 4)
+    facula_f32_few(a, b, y, p);
+  else
+    for (int32_t at = 0; at < p->columns; at += FACULA_COLUMNS) {
+      const int32_t count = p->columns - at < FACULA_COLUMNS ? p->columns - at : FACULA_COLUMNS;
+      for (int32_t first = 0; first < p->depth; first += FACULA_DEPTH) {
+        const int32_t depth = p->depth - first < FACULA_DEPTH ? p->depth - first : FACULA_DEPTH;
+        facula_f32_right(b, p, first, depth, at, scratch);
+        if (p->a_step == 1)
+          facula_f32_block(a + first, p->a_row, p->rows, scratch, depth, y + at, p->columns, count, first == 0);
+        else
+          for (int32_t i = 0; i < p->rows; i += 4) {
+            const int32_t rows = p->rows - i < 4 ? p->rows - i : 4;
+            for (int32_t r = 0; r < rows; ++r)
+              for (int32_t k = 0; k < depth; ++k) left[r * depth + k] = a[(i + r) * p->a_row + (first + k) * p->a_step];
+            facula_f32_block(left, depth, rows, scratch, depth, y + i * p->columns + at, p->columns, count, first == 0);
+          }
+      }
+    }
+  if (bias)
+    for (int32_t i = 0; i < p->rows; ++i)
+      for (int32_t j = 0; j < p->columns; ++j) y[i * p->columns + j] = y[i * p->columns + j] + bias[j];
 }
 )c"},
     {"facula_f32_conv", R"c(
@@ -76,7 +162,6 @@ static void facula_f32_columns(const float* x, int32_t size, int32_t first, int3
 }
 /* A convolution of one image: x [channels, height, width], weights [outputs, channels, kernel_height, kernel_width], y [outputs, out_height,
    out_width]. `panel` has room for FACULA_DEPTH x 16 numbers, or for all weights of an output if these are fewer. */
-#define FACULA_DEPTH 256
 FACULA_KERNEL void facula_f32_conv(const float* x, const float* weights, const float* bias, float* y, int32_t channels, int32_t outputs,
                                    const struct facula_window* w, float* panel) {
   const int32_t all = channels * w->kernel_height * w->kernel_width, size = w->out_height * w->out_width;
@@ -89,24 +174,10 @@ FACULA_KERNEL void facula_f32_conv(const float* x, const float* weights, const f
         facula_f32_columns(x, size, first, depth, at, panel);
       else
         facula_f32_panel(x, w, first, depth, at, panel);
-      for (int32_t o = 0; o < outputs; o += 4) {
-        float part[4][FACULA_COLUMNS];
-        const float* rows[4];
-        float* sums[4];
-        for (int32_t r = 0; r < 4; ++r) {
-          const int32_t row = o + r < outputs ? o + r : outputs - 1;
-          rows[r] = weights + row * all + first;
-          sums[r] = part[r];
-          for (int32_t j = 0; j < FACULA_COLUMNS; ++j) part[r][j] = first && j < count ? y[row * size + at + j] : 0.0f;
-        }
-        facula_f32_tile(rows, panel, depth, sums);
-        for (int32_t r = 0; r < 4 && o + r < outputs; ++r) {
-          float* const to = y + (o + r) * size + at;
-          const int last = bias && first + depth == all;
-          for (int32_t j = 0; j < count; ++j) to[j] = last ? part[r][j] + bias[o + r] : part[r][j];
-        }
-      }
+      facula_f32_block(weights + first, all, outputs, panel, depth, y + at, size, count, first == 0);
     }
+    for (int32_t o = 0; bias && o < outputs; ++o)
+      for (int32_t j = 0; j < count; ++j) y[o * size + at + j] = y[o * size + at + j] + bias[o];
   }
 }
 )c"},

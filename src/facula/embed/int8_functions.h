@@ -21,6 +21,13 @@ inline constexpr CText kInt8Functions[] = {
 #else
 #define FACULA_INLINE static inline
 #endif
+/* Pairs of 16-bit integers in a word have instructions of their own. */
+#if defined(__ARM_FEATURE_DSP) && defined(__ARM_ARCH) && __ARM_ARCH_PROFILE == 'M'
+#define FACULA_DSP 1
+#endif
+#if defined(__AVX2__) || defined(__AVX512F__) || defined(__aarch64__) || defined(__ARM_NEON)
+#define FACULA_VECTORS 1
+#endif
 #if defined(__GNUC__) && !defined(__clang__)
 #define FACULA_UNROLL _Pragma("GCC unroll 8")
 #define FACULA_TWICE _Pragma("GCC unroll 2")
@@ -33,8 +40,7 @@ struct facula_window {
 };
 )c"},
     {"facula_dot2", R"c(
-/* Pairs of 16-bit integers in a word. Processors with the DSP extension have an instruction for each function. */
-#if defined(__ARM_FEATURE_DSP) && defined(__ARM_ARCH) && __ARM_ARCH_PROFILE == 'M'
+#ifdef FACULA_DSP
 static inline uint32_t facula_even(uint32_t bytes) {
   uint32_t pair;
   __asm__("sxtb16 %0, %1" : "=r"(pair) : "r"(bytes));
@@ -54,23 +60,6 @@ static inline int32_t facula_dot2(uint32_t a, uint32_t b, int32_t sum) {
   __asm__ volatile("smlad %0, %1, %2, %0" : "+r"(sum) : "r"(a), "r"(b)); /* volatile: in this order, which takes the least registers */
   return sum;
 }
-#define FACULA_DSP 1
-#else
-static inline uint32_t facula_pair(int32_t low, int32_t high) {
-  return ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
-}
-static inline int32_t facula_low(uint32_t pair) { return (int16_t)(uint16_t)(pair & 0xffffu); }
-static inline int32_t facula_high(uint32_t pair) { return (int16_t)(uint16_t)(pair >> 16); }
-static inline uint32_t facula_even(uint32_t bytes) {
-  return facula_pair((int8_t)(uint8_t)(bytes & 0xffu), (int8_t)(uint8_t)(bytes >> 16 & 0xffu));
-}
-static inline uint32_t facula_odd(uint32_t bytes) { return facula_even(bytes >> 8); }
-static inline uint32_t facula_sub2(uint32_t a, uint32_t b) {
-  return facula_pair(facula_low(a) - facula_low(b), facula_high(a) - facula_high(b));
-}
-static inline int32_t facula_dot2(uint32_t a, uint32_t b, int32_t sum) {
-  return sum + facula_low(a) * facula_low(b) + facula_high(a) * facula_high(b);
-}
 #endif
 )c"},
     {"facula_load4", R"c(
@@ -87,15 +76,14 @@ static inline uint32_t facula_load_part(const int8_t* from, int32_t count, int32
 }
 )c"},
     {"facula_round8", R"c(
-/* sum * scale + bias, rounded to even, plus the zero point, saturated. */
+/* sum * scale + bias plus the zero point, rounded to even and saturated. */
 #if defined(FACULA_DSP) && defined(__ARM_FP)
 static inline int8_t facula_round8(int32_t sum, float scale, float bias, int32_t zero) {
   float value = (float)sum * scale;
   int32_t steps;
   value = value + bias;
+  value = value + (float)zero;
   __asm__("vcvtr.s32.f32 %0, %1" : "=t"(steps) : "t"(value));
-  __asm__("ssat %0, #10, %1" : "=r"(steps) : "r"(steps));
-  steps += zero;
   __asm__("ssat %0, #8, %1" : "=r"(steps) : "r"(steps));
   return (int8_t)steps;
 }
@@ -104,14 +92,16 @@ static inline int8_t facula_round8(int32_t sum, float scale, float bias, int32_t
   union facula_bits32 bits;
   float value = (float)sum * scale;
   value = value + bias;
+  value = value + (float)zero;
   value = value > -512.0f ? value < 512.0f ? value : 512.0f : -512.0f;
   bits.f = value + 12582912.0f;
-  const int32_t steps = bits.i - 0x4b400000 + zero;
+  const int32_t steps = bits.i - 0x4b400000;
   return (int8_t)(steps < -128 ? -128 : steps > 127 ? 127 : steps);
 }
 #endif
 )c"},
     {"facula_int8_rows", R"c(
+#ifdef FACULA_DSP
 /* Two rows of bytes as 16-bit integers less `zero`: for every four bytes the pairs (0, 2) and (1, 3) of row a, then of row b. */
 FACULA_KERNEL void facula_widen_rows(const int8_t* a, const int8_t* b, int32_t k, int32_t zero, uint32_t* to) {
   const uint32_t zeros = ((uint32_t)zero & 0xffffu) * 0x10001u;
@@ -149,7 +139,7 @@ FACULA_KERNEL void facula_widen_rows(const int8_t* a, const int8_t* b, int32_t k
     b1 = facula_dot2(w0, yo, facula_dot2(even, ye, b1));               \
     x += 4;                                                            \
   }
-#ifdef FACULA_DSP /* the same in an order that needs 13 registers; compilers use more, and spill */
+/* The same twice, in an order that needs 13 registers; compilers use more, and spill. */
 #define FACULA_FOUR_TEXT                                                                          \
   "ldr %[w], [%[p0]], #4\n ldrd %[xe], %[xo], [%[x]], #8\n ldrd %[ye], %[yo], [%[x]], #8\n"       \
   "sxtb16 %[e], %[w]\n sxtb16 %[w], %[w], ror #8\n"                                               \
@@ -167,15 +157,6 @@ FACULA_KERNEL void facula_widen_rows(const int8_t* a, const int8_t* b, int32_t k
             :                                                                                     \
             : "memory");                                                                          \
   }
-#else
-#define FACULA_EIGHT                                            \
-  {                                                             \
-    FACULA_FOUR(facula_load4(p0), facula_load4(p1))             \
-    FACULA_FOUR(facula_load4(p0 + 4), facula_load4(p1 + 4))     \
-    p0 += 8;                                                    \
-    p1 += 8;                                                    \
-  }
-#endif
 /* Products of two widened rows with n rows of weights, rounded to bytes: n bytes at ya and at yb. */
 FACULA_KERNEL void facula_int8_rows(const uint32_t* rows, int32_t k, const int8_t* w, int32_t n, const float* scale, const float* bias,
                              int32_t zero, int8_t* ya, int8_t* yb) {
@@ -206,6 +187,44 @@ FACULA_KERNEL void facula_int8_rows(const uint32_t* rows, int32_t k, const int8_
     }
     w += 2 * k;
   }
+}
+#else
+/* Two rows of bytes as 16-bit integers less `zero`, one behind the other. */
+FACULA_KERNEL void facula_widen_rows(const int8_t* a, const int8_t* b, int32_t k, int32_t zero, uint32_t* to) {
+  int16_t *const x = (int16_t*)to, *const y = x + (k + 3) / 4 * 4;
+  for (int32_t i = 0; i < k; ++i) {
+    x[i] = (int16_t)(a[i] - zero);
+    y[i] = (int16_t)(b[i] - zero);
+  }
+}
+FACULA_KERNEL void facula_int8_rows(const uint32_t* rows, int32_t k, const int8_t* w, int32_t n, const float* scale, const float* bias,
+                             int32_t zero, int8_t* ya, int8_t* yb) {
+  const int16_t *const x = (const int16_t*)rows, *const y = x + (k + 3) / 4 * 4;
+  for (int32_t i = 0; i < n; i += 2) {
+    const int8_t *const p0 = w, *const p1 = i + 1 < n ? w + k : w;
+    int32_t a0 = 0, a1 = 0, b0 = 0, b1 = 0;
+    for (int32_t j = 0; j < k; ++j) {
+      const int32_t w0 = p0[j], w1 = p1[j], s = x[j], t = y[j];
+      a0 += w0 * s;
+      a1 += w1 * s;
+      b0 += w0 * t;
+      b1 += w1 * t;
+    }
+    ya[i] = facula_round8(a0, scale[i], bias[i], zero);
+    yb[i] = facula_round8(b0, scale[i], bias[i], zero);
+    if (i + 1 < n) {
+      ya[i + 1] = facula_round8(a1, scale[i + 1], bias[i + 1], zero);
+      yb[i + 1] = facula_round8(b1, scale[i + 1], bias[i + 1], zero);
+    }
+    w += 2 * k;
+  }
+}
+#endif
+)c"},
+    {"facula_int8_rectify", R"c(
+FACULA_KERNEL void facula_int8_rectify(int8_t* y, int32_t count, int32_t zero) {
+  for (int32_t i = 0; i < count; ++i)
+    if (y[i] < zero) y[i] = (int8_t)zero;
 }
 )c"},
     {"facula_int8_pointwise", R"c(
@@ -245,9 +264,9 @@ static void facula_gather(const int8_t* x, int32_t channels, const struct facula
         *to++ = inside ? x[(iy * s->width + ix) * channels + c] : (int8_t)zero;
       }
 }
-/* A convolution without groups of one image. */
+/* A convolution without groups of one image. `planar`: the result is NCHW. */
 FACULA_KERNEL void facula_int8_conv(const int8_t* x, const int8_t* w, const float* scale, const float* bias, int8_t* y, int32_t channels,
-                             int32_t n, const struct facula_window* s, int32_t zero_x, int32_t zero_y, uint32_t* rows) {
+                             int32_t n, const struct facula_window* s, int32_t zero_x, int32_t zero_y, int32_t planar, uint32_t* rows) {
   const int32_t k = channels * s->kernel_height * s->kernel_width, pixels = s->out_height * s->out_width;
   int32_t* const offsets = (int32_t*)(rows + (k + 3) / 4 * 4);
   int8_t* const bytes = (int8_t*)(offsets + k);
@@ -257,17 +276,27 @@ FACULA_KERNEL void facula_int8_conv(const int8_t* x, const int8_t* w, const floa
     facula_gather(x, channels, s, p / s->out_width, p % s->out_width, zero_x, offsets, bytes);
     facula_gather(x, channels, s, q / s->out_width, q % s->out_width, zero_x, offsets, bytes + k);
     facula_widen_rows(bytes, bytes + k, k, zero_x, rows);
-    facula_int8_rows(rows, k, w, n, scale, bias, zero_y, y + p * n, y + q * n);
+    if (planar) {
+      int8_t* const pair = bytes + 2 * k;
+      facula_int8_rows(rows, k, w, n, scale, bias, zero_y, pair, pair + n);
+      for (int32_t i = 0; i < n; ++i) {
+        y[i * pixels + p] = pair[i];
+        y[i * pixels + q] = pair[n + i];
+      }
+    } else {
+      facula_int8_rows(rows, k, w, n, scale, bias, zero_y, y + p * n, y + q * n);
+    }
   }
 }
 )c"},
     {"facula_int8_depthwise", R"c(
-/* One row of outputs of one channel. `x`: the first word of the padded rows, of `words` words each; `w`: for each row of the kernel
-   `half` words of weights for outputs at even positions, then `half` words for odd ones. Outputs are `step` bytes apart. */
 struct facula_row {
   int32_t words, width, zero, step;
   float scale, bias;
 };
+#ifdef FACULA_DSP
+/* One row of outputs of one channel. `x`: the first word of the padded rows, of `words` words each; `w`: for each row of the kernel
+   `half` words of weights for outputs at even positions, then `half` words for odd ones. Outputs are `step` bytes apart. */
 FACULA_INLINE void facula_depthwise_row(const uint32_t* x, const uint32_t* w, const struct facula_row* s, int8_t* y, int32_t kernel,
                                         int32_t half, int32_t stride) {
   const int32_t words = s->words, step = s->step, zero = s->zero;
@@ -341,21 +370,65 @@ static void facula_depthwise_weights(const int8_t* w, int32_t kernel, uint32_t* 
     w += kernel;
   }
 }
+#else
+/* `count` outputs of one channel from the padded rows on, `width` numbers each. */
+FACULA_INLINE void facula_depthwise_some(const int16_t* x, int32_t width, const int8_t* w, const struct facula_row* s, int8_t* y, int32_t kernel,
+                                         int32_t stride, int32_t count, int32_t used) {
+  int32_t sums[16] = {0};
+  for (int32_t ky = 0; ky < kernel; ++ky)
+    for (int32_t kx = 0; kx < kernel; ++kx) {
+      const int32_t v = w[ky * kernel + kx];
+      const int16_t* const from = x + ky * width + kx;
+      FACULA_UNROLL
+      for (int32_t j = 0; j < count; ++j) sums[j] += from[j * stride] * v;
+    }
+  for (int32_t j = 0; j < used; ++j) y[j * s->step] = facula_round8(sums[j], s->scale, s->bias, s->zero);
+}
+FACULA_KERNEL void facula_depthwise_any_row(const uint32_t* padded, const int8_t* w, const struct facula_row* s, int8_t* y, int32_t kernel,
+                                            int32_t stride) {
+  const int16_t* x = (const int16_t*)padded;
+  int32_t left = s->width;
+#ifdef FACULA_VECTORS
+  for (; left >= 16; left -= 16) {
+    if (stride == 1)
+      facula_depthwise_some(x, 2 * s->words, w, s, y, kernel, 1, 16, 16);
+    else
+      facula_depthwise_some(x, 2 * s->words, w, s, y, kernel, 2, 16, 16);
+    x += 16 * stride;
+    y += 16 * s->step;
+  }
+#endif
+  for (; left > 0; left -= 4) {
+    const int32_t used = left < 4 ? left : 4;
+    if (stride == 1)
+      facula_depthwise_some(x, 2 * s->words, w, s, y, kernel, 1, 4, used);
+    else
+      facula_depthwise_some(x, 2 * s->words, w, s, y, kernel, 2, 4, used);
+    x += 4 * stride;
+    y += 4 * s->step;
+  }
+}
+#endif
 /* A depthwise convolution of one image with a square kernel of odd size and stride 1 or 2. y may be x: each channel is copied to
    padded rows before it is written. */
 FACULA_KERNEL void facula_int8_depthwise(const int8_t* x, const int8_t* w, const float* scale, const float* bias, int8_t* y, int32_t channels,
                                   int32_t height, int32_t width, int32_t out_height, int32_t out_width, int32_t kernel, int32_t stride,
-                                  int32_t pad, int32_t zero_x, int32_t zero_y, uint32_t* scratch) {
+                                  int32_t pad_y, int32_t pad_x, int32_t zero_x, int32_t zero_y, uint32_t* scratch) {
   const int32_t half = (kernel + 1) / 2;
   const int32_t words = ((out_width + 3) / 4 * 4 - 4) * stride / 2 + half + 3, rows = (out_height - 1) * stride + kernel;
-  uint32_t *const pairs = scratch, *const padded = scratch + 2 * half * kernel;
-  const int32_t used_rows = rows - pad < height ? rows - pad : height;
-  const int32_t used_columns = 2 * words - pad < width ? 2 * words - pad : width;
+  uint32_t* const padded = scratch + 2 * half * kernel;
+  const int32_t used_rows = rows - pad_y < height ? rows - pad_y : height;
+  const int32_t used_columns = 2 * words - pad_x < width ? 2 * words - pad_x : width;
   for (int32_t i = 0; i < words * rows; ++i) padded[i] = 0;
   for (int32_t c = 0; c < channels; ++c) {
-    facula_depthwise_weights(w + c * kernel * kernel, kernel, pairs);
+#ifdef FACULA_DSP
+    const uint32_t* const taps = scratch;
+    facula_depthwise_weights(w + c * kernel * kernel, kernel, scratch);
+#else
+    const int8_t* const taps = w + c * kernel * kernel;
+#endif
     for (int32_t iy = 0; iy < used_rows; ++iy) {
-      int16_t* to = (int16_t*)(padded + (iy + pad) * words) + pad;
+      int16_t* to = (int16_t*)(padded + (iy + pad_y) * words) + pad_x;
       const int8_t* from = x + iy * width * channels + c;
       int32_t ix = used_columns;
       for (; ix >= 4; ix -= 4) {
@@ -374,7 +447,7 @@ FACULA_KERNEL void facula_int8_depthwise(const int8_t* x, const int8_t* w, const
     }
     const struct facula_row s = {words, out_width, zero_y, channels, scale[c], bias[c]};
     for (int32_t oy = 0; oy < out_height; ++oy)
-      facula_depthwise_any_row(padded + oy * stride * words, pairs, &s, y + oy * out_width * channels + c, kernel, stride);
+      facula_depthwise_any_row(padded + oy * stride * words, taps, &s, y + oy * out_width * channels + c, kernel, stride);
   }
 }
 )c"},

@@ -52,6 +52,7 @@ class Lowering {
     if (options.reorders) out_.steps = in_order_of_memory(std::move(out_.steps), g.graph);
     for (auto& step : out_.steps) out_.functions.push_back(function_of(step));
     out_.plan = run::make_plan_to_print(g, out_.steps);
+    check_layouts();
     out_.places.resize(g.graph.values().size());
   }
 
@@ -94,6 +95,23 @@ class Lowering {
       functions_[step.node] = f;
     }
     remove_unread(out_.steps, g());
+  }
+
+  // A function of the backend addresses operands by the strides of the trace.
+  void check_layouts() const {
+    for (size_t k = 0; k < out_.functions.size(); ++k) {
+      auto& exec = outline().execs[k];
+      for (size_t b = 0; out_.functions[k] && b < exec.inputs.size() + exec.outputs.size(); ++b) {
+        int v = exec.operand(b);
+        if (v < 0 || outline().form[size_t(v)] < 0) continue;
+        auto& planned = out_.plan->form(v).meta;
+        Tensor traced = g().values()[size_t(v)]->tensor;
+        for (int d = 0; d < traced.dim(); ++d)
+          internal_check(traced.size(d) == SymInt(int64_t(1)) || planned.strides.empty() ||
+                         planned.strides[size_t(d)] == traced.stride(d))
+              << exec.node->op->name() << " reads a value in another layout than that of the trace";
+      }
+    }
   }
 
   void place_inputs() {

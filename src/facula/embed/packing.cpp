@@ -21,11 +21,8 @@ class Packer {
       if (tie.replaces) replaces_[tie.inner] = true;
   }
 
-  // The largest values first, each as low as possible; behind each one the values that are a part of it.
-  run::Packing run() {
-    std::vector<size_t> order(values_.size());
-    std::iota(order.begin(), order.end(), size_t(0));
-    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return values_[a].bytes > values_[b].bytes; });
+  // The values in this order, each as low as possible; behind each one the values that are a part of it.
+  run::Packing run(std::span<const size_t> order) {
     for (size_t v : order) {
       if (placed_[v] || replaces_[v]) continue;
       place(v, lowest(v));
@@ -93,10 +90,40 @@ class Packer {
   run::Packing packing_;
 };
 
+// The value that ends highest, or the one that it is a part of; `moved` ones are not considered.
+std::optional<size_t> highest(const run::Packing& packing, std::span<const Lifetime> values,
+                              std::span<const Tie> ties, const std::vector<bool>& moved) {
+  std::optional<size_t> top;
+  auto end = [&](size_t v) { return packing.offsets[v] + aligned(values[v].bytes); };
+  for (size_t v = 0; v < values.size(); ++v)
+    if (!moved[v] && (!top || end(v) > end(*top))) top = v;
+  for (bool is_part = top.has_value(); is_part;) {
+    auto tie = std::ranges::find_if(ties, [&](auto& t) { return t.inner == *top; });
+    is_part = tie != ties.end();
+    if (is_part) top = tie->outer;
+  }
+  return top;
+}
+
 }  // namespace
 
+// The largest values come first. Then, a number of times, the value that ends highest comes before all others, if that helps.
 run::Packing pack(std::span<const Lifetime> values, std::span<const Tie> ties) {
-  return ties.empty() ? run::pack(values) : Packer(values, ties).run();
+  constexpr int kTries = 32;
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return values[a].bytes > values[b].bytes; });
+  run::Packing best = Packer(values, ties).run(order), last = best;
+  std::vector<bool> moved(values.size());
+  for (int k = 0; k < kTries; ++k) {
+    auto top = highest(last, values, ties, moved);
+    if (!top || moved[*top]) break;
+    moved[*top] = true;
+    std::ranges::rotate(order.begin(), std::ranges::find(order, *top), std::ranges::find(order, *top) + 1);
+    last = Packer(values, ties).run(order);
+    if (last.bytes < best.bytes) best = last;
+  }
+  return best;
 }
 
 }  // namespace facula::embed

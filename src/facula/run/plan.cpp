@@ -345,7 +345,7 @@ class Planner : Arranger {
       if (auto& exec = outline_->execs[k]; exec.kind == Step::Kind::kernel)
         exec.alike = alike(steps_[k], exec);
     auto apart = values_apart(*plan_, *outline_, g_, out_);
-    find_heirs(apart);
+    find_heirs(apart, !compiles);
     arrange_kernels();
     outline_->index();
     measure(*outline_);
@@ -532,8 +532,9 @@ class Planner : Arranger {
     form_ = outline_->form;
   }
 
-  // Lets elementwise results reuse the memory of operands of equal layout whose live ranges end there.
-  void find_heirs(std::vector<bool>& apart) {
+  // Lets elementwise results reuse the memory of operands of equal layout whose live ranges end there; `through_views`: also that
+  // of values which the step reads through a view of all elements.
+  void find_heirs(std::vector<bool>& apart, bool through_views) {
     outline_->takes_over.assign(at_.size(), -1);
     std::vector<bool> leaves(at_.size());  // whether its memory is free for reuse when it dies
     for (size_t k = 0; k < steps_.size(); ++k) {
@@ -544,7 +545,8 @@ class Planner : Arranger {
         leaves[size_t(v)] = !outlives_[size_t(v)];
         if (exec.kind != Step::Kind::kernel) continue;
         auto dying = std::ranges::find_if(exec.dead, [&](int u) {
-          return leaves[size_t(u)] && apart[size_t(u)] <= apart[size_t(v)] && may_take_over(steps_[k], o, u);
+          return leaves[size_t(u)] && apart[size_t(u)] <= apart[size_t(v)] &&
+                 may_take_over(steps_[k], o, u, through_views);
         });
         if (dying == exec.dead.end()) continue;
         outline_->takes_over[size_t(v)] = *dying;
@@ -554,12 +556,18 @@ class Planner : Arranger {
       }
     }
   }
-  bool may_take_over(const Step& step, size_t output, int dying) {
-    if (form_[size_t(dying)] != form_[size_t(step.outputs[output]->id)]) return false;
+  bool may_take_over(const Step& step, size_t output, int dying, bool through_views) {
+    int result = step.outputs[output]->id;
+    if (form_[size_t(dying)] != form_[size_t(result)] &&
+        !(through_views && at_[size_t(dying)].numel() == at_[size_t(result)].numel()))
+      return false;
     bool safe = true, read = false;
-    for (size_t b = 0; b < step.inputs.size() && safe; ++b)
-      if (step.inputs[b]->id == dying) safe = read = reads_only_own_element(step.group, int(b), output);
-      else safe = memory_of(step.inputs[b])->id != dying;
+    for (size_t b = 0; b < step.inputs.size() && safe; ++b) {
+      if (memory_of(step.inputs[b])->id != dying) continue;
+      bool alike = form_[size_t(step.inputs[b]->id)] == form_[size_t(result)];
+      bool direct = through_views || step.inputs[b]->id == dying;
+      safe = read = direct && alike && reads_only_own_element(step.group, int(b), output);
+    }
     return safe && read;
   }
   bool has_destination(int v) const {

@@ -96,6 +96,7 @@ class _Lowering:
                 pass
             else:
                 self.values[n] = self.graph.node_copy(n, lambda a: self.values[a])
+                self.values[n].target = _for_any_layout(n.target)
         self.graph._codegen = self.model.graph._codegen
         return self.graph
 
@@ -200,7 +201,9 @@ class _Lowering:
             return self.call(_aten.clamp.default, integers[0], steps.zero_point, None)
         rest = self._arguments(source.args[1:])
         moved = self.graph.call_function(
-            source.target, (integers if several else integers[0], *rest), self._arguments(source.kwargs)
+            _for_any_layout(source.target),
+            (integers if several else integers[0], *rest),
+            self._arguments(source.kwargs),
         )
         return moved
 
@@ -312,6 +315,11 @@ class _Lowering:
         rows = [self.call(_aten.embedding.default, t, index) for t in (self.values[table], scale, zero_point)]
         self.values[n] = self.call(_aten._dequantize_affine.default, *rows, _C.float32)
         return True
+
+
+def _for_any_layout(target: Any) -> Any:
+    """Returns the operator that also serves images with channels last in memory, as products give them."""
+    return _aten.reshape.default if target is _aten.view.default else target
 
 
 def _rank(n: Node) -> int:
