@@ -4,9 +4,9 @@
     make bench ARGS="--only 'products.*linear' --quick"
 
 Each library runs in its own process, on two threads; they take turns round by round. A ratio is the
-median over rounds of a time divided by PyTorch's in the same round. The peak is what a loop of fused
-multiplications and additions on registers reaches on the same threads (bench/peak.cpp); the memory's speed
-is that of reading the larger operand. Outputs are compared first.
+median over rounds of a time divided by PyTorch's in the same round; "taken" is the way that is chosen. The
+peak is what a loop of fused multiplications and additions on registers reaches on the same threads
+(bench/peak.cpp); the memory's speed is that of reading the larger operand. Outputs are compared first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ from run import Failure, Worker, compare, geometric_mean, machine  # noqa: E402
 THREADS = 2
 BUSY = 0.5  # the load from which figures are marked
 WAYS = {"chosen": "", "generated": "generated", "library": "library"}
+IS_GENERATED = """
+def is_generated(f):
+    f()
+    with torch.profile() as prof:
+        f()
+    return any(e.category == "kernel" and e.name.startswith("product") for e in prof.events())
+"""
 
 
 def peak(program: str, what: str) -> float:
@@ -42,6 +49,13 @@ class Measurement:
         }
         self.workers["torch"] = Worker("torch", peer)
         self.rounds, self.seconds = rounds, seconds
+
+    def taken(self, product: Product) -> str:
+        """Returns the way that the default setting chooses for a product."""
+        check = f"float(is_generated(lambda: {product.statement}))"
+        task = {"setup": product.setup + IS_GENERATED, "statement": "pass", "check": check, "fresh": False}
+        answer = self.workers["chosen"].ask(prepare={**task, "threads": THREADS})
+        return "generated" if answer["check"][0] else "library"
 
     def times(self, product: Product) -> dict[str, list[float]]:
         row = Row(product.name, product.statement, product.setup, check=f"summary({product.statement})")
@@ -64,7 +78,7 @@ class Measurement:
 
 
 def table(
-    title: str, rows: list[tuple[Product, dict[str, list[float]]]], fastest: float, memory: float
+    title: str, rows: list[tuple[Product, str, dict[str, list[float]]]], fastest: float, memory: float
 ) -> list[str]:
     names = [*WAYS, "torch"]
     lines = [
@@ -72,11 +86,12 @@ def table(
         "",
         "| | "
         + " | ".join(names)
-        + " | generated / peer | chosen / peer | share of the peak | of the memory |",
-        "|---|" + "---:|" * (len(names) + 4),
+        + " | generated / peer | library / peer | taken | chosen / peer | share of the peak "
+        + "| of the memory |",
+        "|---|" + "---:|" * (len(names) + 6),
     ]
     ratios: dict[str, list[float]] = {name: [] for name in WAYS}
-    for product, times in rows:
+    for product, taken, times in rows:
         speeds = [product.operations / statistics.median(times[name]) * 1e-9 for name in names]
         ratio = {
             name: statistics.median(a / b for a, b in zip(times[name], times["torch"], strict=True))
@@ -87,14 +102,15 @@ def table(
         bytes_read = 4.0 * product.count * (product.k * product.n + product.m * product.k)
         read = bytes_read / statistics.median(times["chosen"]) * 1e-9
         cells = [f"{speed:.1f}" for speed in speeds]
-        cells += [f"{ratio[name]:.3f}x" for name in ("generated", "chosen")]
+        cells += [f"{ratio[name]:.3f}x" for name in ("generated", "library")]
+        cells += [taken, f"{ratio['chosen']:.3f}x"]
         cells += [f"{speeds[0] / fastest:.0%}", f"{read / memory:.0%}"]
         lines.append(f"| {product.name} | " + " | ".join(cells) + " |")
     if rows:
         means = {name: geometric_mean(r) for name, r in ratios.items()}
         lines.append(
             f"| **geometric mean of time / peer's** | {means['chosen']:.3f}x | {means['generated']:.3f}x "
-            f"| {means['library']:.3f}x | | | | | |"
+            f"| {means['library']:.3f}x | | | | | | | |"
         )
     return [*lines, ""]
 
@@ -133,7 +149,7 @@ def main() -> None:
         for title, products in chosen.items():
             rows = []
             for product in products:
-                rows.append((product, measurement.times(product)))
+                rows.append((product, measurement.taken(product), measurement.times(product)))
                 print(f"products: {product.name}", file=sys.stderr, flush=True)
             fastest = max(fastest, peak(args.peak, "fma"))
             if rows:

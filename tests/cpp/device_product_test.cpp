@@ -8,6 +8,7 @@
 #include <random>
 
 #include "facula/base/parallel.h"
+#include "facula/device/cpu/few_rows_nest.h"
 #include "facula/device/cpu/generated_product.h"
 #include "facula/schedule/lanes.h"
 #include "facula/schedule/product_tiles.h"
@@ -58,7 +59,9 @@ struct Example {
   std::vector<float> bias;
   float alpha = 1, beta = 0;
   GeneratedProduct product;
-  void* operands[1];
+  void* operands[2];
+  std::vector<float> residual, result;
+  int64_t row_stride = 0;  // of `residual`, the param of an epilogue that reads it
 
   Example(int64_t m, int64_t n, int64_t k, int64_t count, Adjacent left, Adjacent right, bool with_bias)
       : a(m, k, count, left, up_to(5) - 1),
@@ -68,8 +71,21 @@ struct Example {
     for (auto& v : bias) v = drawn();
     product = {m, n, k, count, a.operand(), b.operand(), out.x.data(), n, m * n};
     operands[0] = bias.data();
-    if (with_bias) product.epilogue = bias_epilogue(), product.operands = operands;
+    if (with_bias) product.epilogue = bias_epilogue(), product.operands = {operands, 1};
   }
+  // Follows the product by an epilogue whose operands are the bias and a matrix that is added.
+  void follow_by(const Epilogue& e, bool beside) {
+    product.epilogue = e;
+    row_stride = product.n;
+    residual.resize(out.x.size());
+    for (auto& v : residual) v = drawn();
+    operands[1] = residual.data();
+    product.operands = {operands, e.operands.size()};
+    if (e.params) product.params = {&row_stride, 1};
+    result.assign(out.x.size(), 0.0f);
+    if (beside) product.result = result.data();
+  }
+  const std::vector<float>& operand_data(size_t k) const { return k == 0 ? bias : residual; }
 };
 
 // Runs the product and compares each element with a sum in float64: a bound of the sums over pieces of K.
@@ -103,6 +119,28 @@ TEST(Product, IsTheSumOfProductsInAllLayouts) {
     if (coin()) e.product.alpha = drawn();
     if (coin()) e.product.beta = drawn();
     ASSERT_NO_FATAL_FAILURE(check(e));
+  }
+}
+
+// Operands and results of 16 bits: the product of the widened operands, rounded once.
+TEST(Product, RoundsBfloat16Once) {
+  for (int64_t rows : {3, 40}) {
+    Example e(rows, up_to(50), up_to(300), 1, Adjacent::row, any_order(), false);
+    auto narrowed = [](std::vector<float>& x) {
+      std::vector<BFloat16> y;
+      for (float& v : x) y.push_back(BFloat16(v)), v = float(y.back());
+      return y;
+    };
+    auto a = narrowed(e.a.x), b = narrowed(e.b.x);
+    run(e.product);
+    auto wide = e.out.x;
+    std::vector<BFloat16> result(wide.size());
+    auto p = e.product;
+    p.a.data = a.data(), p.b.data = b.data(), p.result = result.data();
+    p.operand_dtype = p.result_dtype = DType::BFloat16;
+    run(p);
+    EXPECT_EQ(wide, e.out.x);
+    for (size_t k = 0; k < wide.size(); ++k) ASSERT_EQ(float(result[k]), float(BFloat16(wide[k]))) << k;
   }
 }
 
@@ -148,7 +186,8 @@ struct Blocks {
   int64_t rows, columns, terms;
 };
 // Packs b and multiplies, each nest by the interpreter; `lowered` for a machine with so many lanes.
-std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks& blocks, bool lowered) {
+std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks& blocks, bool lowered,
+                               std::vector<float>* sums = nullptr) {
   auto& p = e.product;
   loop::LaneLimits limits{.lanes = v.lanes};
   int64_t lanes = v.lanes, width = lanes * v.vectors, strips = (p.n + width - 1) / width * v.vectors;
@@ -157,7 +196,7 @@ std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks
   params[Q::n] = p.n, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::strips] = strips;
   params[Q::groups] = params[Q::tasks] = (strips + kPackedStrips - 1) / kPackedStrips;
   std::vector<float> packed(size_t(strips * p.k * lanes), std::nanf(""));
-  loop::Nest pack = pack_nest({p.b.adjacent, v.lanes});
+  loop::Nest pack = pack_nest({p.b.adjacent, DType::Float32, v.lanes});
   loop::verify(pack);
   if (lowered) loop::verify(pack = schedule::in_lanes(pack, limits), limits);
   void* pointers[] = {e.b.x.data(), packed.data()};
@@ -165,10 +204,12 @@ std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks
 
   using P = ProductParam;
   params.assign(P::count, 0);
+  params[P::batch_rows] = p.m;
   params[P::m] = p.m, params[P::n] = p.n, params[P::k] = p.k, params[P::a_stride] = p.a.stride;
   params[P::out_stride] = p.n, params[P::rows] = blocks.rows, params[P::columns] = blocks.columns;
   params[P::terms] = blocks.terms, params[P::row_blocks] = (p.m + blocks.rows - 1) / blocks.rows;
   params[P::column_blocks] = (p.n + blocks.columns - 1) / blocks.columns;
+  params.insert(params.end(), p.params.begin(), p.params.end());
   params[P::adds] = p.beta != 0, params[P::tasks] = params[P::row_blocks] * params[P::column_blocks];
   TaskNest t = product_nest(v);
   loop::verify(t.nest);
@@ -181,19 +222,35 @@ std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks
   };
   std::vector<Data> data{bytes(e.a.x.data(), e.a.x.size()), bytes(packed.data(), packed.size()),
                          bytes(e.out.x.data(), e.out.x.size()), bytes(numbers, 2),
-                         bytes(e.bias.data(), e.bias.size())};
+                         bytes(e.out.x.data(), e.out.x.size())};
+  for (size_t k = 0; k < v.epilogue.operands.size(); ++k) {
+    auto& x = e.operand_data(k);
+    data.push_back(bytes(x.data(), x.size()));
+  }
   test::run_tasks(std::move(t), data, params);
+  if (sums) std::memcpy(sums->data(), data[2].bytes.data(), data[2].bytes.size());
   std::vector<float> result(e.out.x.size());
-  std::memcpy(result.data(), data[2].bytes.data(), data[2].bytes.size());
+  auto& from = data[v.beside ? 4 : 2].bytes;
+  std::memcpy(result.data(), from.data(), from.size());
   return result;
 }
 
 TEST(ProductNest, IsTheKernelToTheBit) {
   for (int round = 0; round < 12; ++round) {
-    Example e(up_to(30), up_to(40), up_to(20) + (round % 3 ? 0 : 380), 1, any_order(), any_order(), coin());
+    Example e(16 + up_to(30), up_to(40), up_to(20) + (round % 3 ? 0 : 380), 1, any_order(), any_order(),
+              coin());
     if (coin()) e.product.alpha = drawn(), e.product.beta = coin() ? drawn() : 0;
     auto& p = e.product;
-    ProductVariant v{p.a.adjacent, 6, 2, p.alpha != 1 || p.beta != 0, p.epilogue, codegen::vector_lanes()};
+    ProductVariant v{p.a.adjacent,
+                     6,
+                     2,
+                     p.alpha != 1 || p.beta != 0,
+                     p.epilogue,
+                     false,
+                     {},
+                     DType::Float32,
+                     DType::Float32,
+                     codegen::vector_lanes()};
     // Other tiles and blocks than those of the kernel, and the same pieces of K.
     v.rows = int(2 + up_to(4)), v.vectors = int(up_to(3));
     int64_t width = v.vectors * v.lanes;
@@ -205,11 +262,132 @@ TEST(ProductNest, IsTheKernelToTheBit) {
   }
 }
 
+// ---- epilogues
+
+loop::Expr element() { return loop::local(schedule::kResultElement, DType::Float32); }
+loop::Expr bias_at() { return loop::load(0, DType::Float32, {loop::index(1)}); }
+loop::Expr residual_at() {
+  return loop::load(1, DType::Float32, {loop::index(0) * loop::param(0) + loop::index(1)});
+}
+std::vector<std::pair<const char*, Epilogue>> epilogues() {
+  loop::Expr x = element() + bias_at();
+  const std::vector<DType> one{DType::Float32}, two{DType::Float32, DType::Float32};
+  return {{"relu", {relu(x), one, 0}},
+          {"gelu", {x * ndtr(x), one, 0}},
+          {"silu", {x * sigmoid(x), one, 0}},
+          {"scale", {element() * Scalar(0.125), {}, 0}},
+          {"residual", {x + residual_at(), two, 1}},
+          {"gated", {select(x > Scalar(0.0), x * tanh(residual_at()), x), two, 1}}};
+}
+
+// The epilogue on the sums by the interpreter, and whole nests by the interpreter; NaN and infinities among the operands.
+TEST(ProductNest, AppliesEpiloguesToTheBit) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (auto& [name, epilogue] : epilogues())
+    for (bool beside : {false, true}) {
+      SCOPED_TRACE(std::string(name) + (beside ? ", beside the sums" : ""));
+      Example e(17 + up_to(30), up_to(70), up_to(20) + (coin() ? 380 : 0), 1, any_order(), any_order(),
+                false);
+      e.follow_by(epilogue, beside);
+      e.bias[0] = infinity, e.a.at(0, 0, 0) = std::nanf(""), e.residual.back() = -infinity;
+      auto& p = e.product;
+      ProductVariant v{
+          p.a.adjacent,           4, 2, false, epilogue, beside, {}, DType::Float32, DType::Float32,
+          codegen::vector_lanes()};
+      std::vector<float> sums(e.out.x.size());
+      auto want = interpreted(e, v, {8, 2 * v.lanes, schedule::product_terms(p.k)}, coin(), &sums);
+      run(p);
+      const auto& got = beside ? e.result : e.out.x;
+      for (size_t k = 0; k < want.size(); ++k) {
+        if (std::isnan(want[k])) ASSERT_TRUE(std::isnan(got[k])) << k;
+        else ASSERT_EQ(want[k], got[k]) << k << " of " << p.m << "x" << p.k << "x" << p.n;
+      }
+      if (beside) {
+        for (size_t k = 0; k < sums.size(); ++k)
+          ASSERT_TRUE(sums[k] == e.out.x[k] || (std::isnan(sums[k]) && std::isnan(e.out.x[k]))) << k;
+      }
+    }
+}
+
+// Operands of epilogues are read at the columns of the whole result, whose right operand is packed in several pieces, and at
+// the rows of the whole batch.
+TEST(Product, CountsRowsAndColumnsOfEpiloguesOverTheWholeResult) {
+  int64_t k = 700, n = 3001 + up_to(100);
+  Example wide(3, n, k, 1, Adjacent::row, Adjacent::column, true);
+  ASSERT_NO_FATAL_FAILURE(check(wide));
+  Example batch(5, 9, 20, 3, Adjacent::row, Adjacent::row, false);
+  run(batch.product);
+  auto plain = batch.out.x;
+  batch.follow_by(epilogues()[4].second, false);
+  run(batch.product);
+  for (size_t i = 0; i < plain.size(); ++i)
+    ASSERT_EQ(batch.out.x[i], plain[i] + batch.bias[i % 9] + batch.residual[i]) << i;
+}
+
+// ---- few rows
+
+TEST(FewRows, IsTheKernelToTheBit) {
+  using P = FewRowsParam;
+  for (int64_t rows : {1, 2, 3, 6, 16})
+    for (bool beside : {false, true}) {
+      Example e(rows, up_to(60), up_to(90), 1, Adjacent::row, Adjacent::column, false);
+      e.follow_by(epilogues()[size_t(up_to(6) - 1)].second, beside);
+      auto& p = e.product;
+      if (beside) p.kept = {element() * Scalar(0.5), {}, 0};
+      FewRowsVariant v = few_rows_variant(rows, codegen::vector_lanes());
+      v.epilogue = p.epilogue, v.beside = beside, v.kept = p.kept;
+      std::vector<int64_t> params(P::count);
+      params[P::m] = p.m, params[P::n] = p.n, params[P::k] = p.k, params[P::a_stride] = p.a.stride;
+      params[P::b_stride] = p.b.stride, params[P::out_stride] = p.n, params[P::columns] = 17;
+      params[P::tasks] = (p.n + 16) / 17;
+      params.insert(params.end(), p.params.begin(), p.params.end());
+      TaskNest t = few_rows_nest(v);
+      t.nest = schedule::in_lanes(t.nest, codegen::lane_limits());
+      loop::verify(t.nest, codegen::lane_limits());
+      std::vector<const std::vector<float>*> from{&e.a.x, &e.b.x, &e.out.x, &e.result};
+      for (size_t k = 0; k < p.epilogue.operands.size(); ++k) from.push_back(&e.operand_data(k));
+      std::vector<Data> data;
+      for (auto* x : from) {
+        data.emplace_back(DType::Float32, int64_t(x->size()));
+        std::memcpy(data.back().bytes.data(), x->data(), data.back().bytes.size());
+      }
+      test::run_tasks(std::move(t), data, params);
+      run(p);
+      EXPECT_EQ(std::memcmp(data[2].bytes.data(), e.out.x.data(), data[2].bytes.size()), 0) << rows;
+      // Not beside, both are zero.
+      EXPECT_EQ(std::memcmp(data[3].bytes.data(), e.result.data(), data[3].bytes.size()), 0) << rows;
+    }
+}
+
+// ---- AVX-512
+
+TEST(ProductNest, PacksSixteenColumnsByWholeVectors) {
+  loop::LaneLimits limits{.lanes = 16};
+  std::string text = print(schedule::in_lanes(pack_nest({Adjacent::column, DType::Float32, 16}), limits));
+  EXPECT_NE(text.find("neighbours 16"), text.npos) << text;
+}
+
+TEST(ProductNest, IsTheKernelToTheBitWithTilesOfAvx512) {
+  if (codegen::vector_lanes() < 16)
+    GTEST_SKIP() << "this processor, or FACULA_CPU_CAPABILITY, has no AVX-512";
+  for (int round = 0; round < 4; ++round) {
+    Example e(14 * up_to(3) + 2 + up_to(13), up_to(100), up_to(40) + 250, 1, any_order(), any_order(),
+              coin());
+    auto& p = e.product;
+    ProductVariant v{p.a.adjacent, 14, 2, false, p.epilogue, false, {}, DType::Float32, DType::Float32, 16};
+    auto want = interpreted(e, v, {28, 64, schedule::product_terms(p.k)}, true);
+    run(p, {14, 2, schedule::product_terms(p.k), 28, 64});
+    EXPECT_EQ(std::memcmp(want.data(), e.out.x.data(), want.size() * sizeof(float)), 0)
+        << p.m << "x" << p.k << "x" << p.n;
+  }
+}
+
 TEST(ProductNest, HasTheSameBitsForEveryWidthOfVectors) {
   Example e(31, 70, 45, 1, Adjacent::row, Adjacent::column, true);
   std::vector<float> first;
   for (int lanes : {4, 8, 16}) {
-    ProductVariant v{e.product.a.adjacent, lanes == 16 ? 14 : 6, 2, false, e.product.epilogue, lanes};
+    ProductVariant v{e.product.a.adjacent, lanes == 16 ? 14 : 6, 2,    false, e.product.epilogue, false, {},
+                     DType::Float32,       DType::Float32,       lanes};
     auto x = interpreted(e, v, {28 * 6, 64, 48}, true);
     if (first.empty()) first = x;
     EXPECT_EQ(std::memcmp(first.data(), x.data(), x.size() * sizeof(float)), 0) << lanes << " lanes";

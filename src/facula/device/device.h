@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "facula/op/operator.h"
+#include "facula/schedule/epilogue.h"
 
 namespace facula::device {
 
@@ -14,11 +15,25 @@ namespace facula::device {
 // promoted; tensors may have any strides. Never touches autograd.
 using LibraryFn = op::Results (*)(const op::Call& call, std::span<const Tensor> out);
 
+// An epilogue of a call with its operands. `out` is laid out like the call's result; it may be the result's memory, and the
+// result is then only the input of the epilogue.
+struct EpilogueCall {
+  const schedule::Epilogue& function;
+  std::span<void* const> operands;
+  std::span<const int64_t> params;
+  void* out;
+};
+// Computes a library operator and the epilogue of its result. False if that is not possible for this call, or not faster than
+// one after the other; then nothing was written.
+using EpilogueFn = bool (*)(const op::Call& call, std::span<const Tensor> out, const EpilogueCall& epilogue);
+
 class Backend {
  public:
   virtual ~Backend() = default;
   // Null if the backend has no such function; the reference definition runs then.
   virtual LibraryFn find(std::string_view library_name) const = 0;
+  // The function that computes this operator with an epilogue; null if there is none.
+  virtual EpilogueFn find_with_epilogue(std::string_view) const { return nullptr; }
   // Returns whether the function from find() can compute this call; if not, the CPU computes it, over copies. Only
   // devices that add_device() registered are asked.
   virtual bool takes(const op::Call&) const { return true; }

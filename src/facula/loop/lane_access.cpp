@@ -43,7 +43,7 @@ void each_load(const Statement& s, const std::function<void(Expr load)>& f) {
 }
 
 bool is_stored_before(const Block& block, size_t k) {
-  for (size_t j = k; j-- > 0 && k - j < size_t(kFarthest);)
+  for (size_t j = k; j-- > 0 && k - j < size_t(kMostNeighbours);)
     if (auto* a = stated(block[j], 0, {}, false); a && together(a->kind) && j + size_t(a->count) > k)
       return true;
   return false;
@@ -102,7 +102,7 @@ int stores_of_neighbours(LaneScope& scope, const Block& block, size_t k) {
   if (first.kind != SK::store || first.buffer < 0 || first.part || parts_of(facts, first.buffer) != 1)
     return 0;
   int64_t apart = scope.motion(first.offset).constant().value_or(0);
-  if (apart < 2 || apart > kFarthest || int64_t(block.size() - k) < apart) return 0;
+  if (apart < 2 || apart > kMostNeighbours || int64_t(block.size() - k) < apart) return 0;
   Expr start = facts.spelled_out(first.offset);
   for (int64_t j = 1; j < apart; ++j) {
     auto& s = block[k + size_t(j)];

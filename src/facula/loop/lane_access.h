@@ -9,7 +9,10 @@
 
 namespace facula::loop {
 
-inline constexpr int kFarthest = 8;  // a larger distance between elements does not pay for whole vectors
+inline constexpr int kFarthest =
+    8;  // a larger distance between loaded elements does not pay for whole vectors
+inline constexpr int kMostNeighbours =
+    16;  // stores that become whole vectors: a square of 16 lanes is turned
 
 // The number of real numbers in an element: 2 for complex dtypes.
 int64_t parts_of(const NestFacts& facts, int slot);

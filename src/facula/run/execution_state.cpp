@@ -32,6 +32,15 @@ bool is_held_alone(const Tensor& t) {
   return storage->use_count() == 1 && storage->is_logical() && !storage->is_foreign();
 }
 
+// Whether the elements that `written` has in memory may be among those of `read`'s storage.
+bool may_overlap(TensorImpl& read, TensorImpl& written) {
+  auto *from = static_cast<char*>(read.data_ptr()), *to = static_cast<char*>(written.data_ptr());
+  if (read.storage == written.storage) return true;
+  from -= read.offset.concrete() * itemsize(read.dtype);
+  auto bytes = Tensor(Ref<TensorImpl>::share(&written)).numel().concrete() * itemsize(written.dtype);
+  return from < to + bytes && to < from + read.storage->bytes();
+}
+
 void copy(const Tensor& from, const Tensor& to) {
   op::Value args[] = {to, from};
   op::call(op::get("copy"), args, op::Form::in_place);
@@ -191,6 +200,8 @@ void ExecutionState::bind(const Plan& plan) {
       default: bind_view(step);
     }
   }
+  for (auto& step : steps_) step.epilogue = nullptr;
+  for (auto& e : plan.epilogues) steps_[e.call].epilogue = &e;
   bound_ = plan.number;
 }
 
@@ -304,7 +315,13 @@ op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inp
   if (bound_ != plan.number) bind(plan);
   take_arena();
   bind_inputs(inputs, out);
-  for (auto& step : steps_) {
+  for (size_t k = 0; k < steps_.size(); ++k) {
+    auto& step = steps_[k];
+    if (step.epilogue && call_with_epilogue(step, steps_[k + 1])) {
+      drop(step.dropped);
+      drop(steps_[++k].dropped);
+      continue;
+    }
     switch (step.action) {
       case Action::launch: launch(step); break;
       case Action::follow: follow(step); break;
@@ -486,6 +503,30 @@ void ExecutionState::call(Step& step) {
     else
       internal_check(results[k].is_same(at(v).own))
           << o.name() << " gave another tensor than its destination";
+}
+
+// Runs a library call and the kernel after it at once. False if the backend does not do that; then both are still to be run.
+bool ExecutionState::call_with_epilogue(Step& step, const Step& kernel) {
+  auto& e = *step.epilogue;
+  auto &call = *step.exec, &last = *kernel.exec;
+  bind_arguments(step);
+  auto is_packed = [&](int v) { return has_physical_layout(at(v).tensor); };
+  if (std::ranges::any_of(e.operands, is_packed)) return false;
+  int v = call.outputs[0], w = last.outputs[0];
+  if (!at(v).tensor) allocate(v);
+  TensorImpl* result = at(v).tensor;
+  for (int x : kernel.allocated) allocate(x);
+  TensorImpl* out = at(w).tensor;
+  if (is_packed(w)) return false;
+  void* to = out->data_ptr();
+  // The last elements of the call's operands are read after the first ones of `out` are written.
+  for (int x : call.inputs)
+    if (x >= 0 && !at(x).number && may_overlap(*at(x).tensor, *out)) return false;
+  SmallVector<void*, 8> operands;
+  for (int x : e.operands) operands.push_back(address(x));
+  Tensor destination(Ref<TensorImpl>::share(result));
+  return run_with_epilogue(call.with_epilogue, *call.node->op, step.args.values(), {&destination, 1},
+                           {e.function, operands, e.params, to});
 }
 
 void ExecutionState::drop(const std::vector<int>& values) {

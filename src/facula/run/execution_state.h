@@ -41,6 +41,8 @@ class ExecutionState {
     };
     std::vector<Fetch> fetched;  // buffers whose address changes from run to run
     bool may_be_packed = false;  // whether operands may be in packed layouts
+    // call
+    const Plan::Epilogue* epilogue = nullptr;  // the next step, if the call may compute it
     // others
     op::Args args;
     std::vector<std::pair<size_t, SymInt>> sizes;  // attributes of `args` that depend on the plan's symbols
@@ -90,6 +92,7 @@ class ExecutionState {
   void follow(Step& step);
   void view(Step& step);
   void call(Step& step);
+  bool call_with_epilogue(Step& step, const Step& kernel);
   void drop(const std::vector<int>& values);
   op::Results outputs(std::span<const Tensor> out);
 

@@ -57,16 +57,21 @@ Results run_composed_reference(const op::Call& c, Device device) {
   __builtin_unreachable();
 }
 
-inline Results run_function(device::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
+// Returns fn(), which computes the call by a library.
+template <class F>
+inline auto of_library(const op::Call& c, F&& fn) {
   try {
     if (profile::on()) [[unlikely]] {
       profile::Scope scope(profile::Category::library, c.op().backed()->name);
-      return fn(c, out);
+      return fn();
     }
-    return fn(c, out);
+    return fn();
   } catch (const Error&) { throw; } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) { raise_refused(c, e.what()); }
+}
+inline Results run_function(device::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
+  return of_library(c, [&] { return fn(c, out); });
 }
 
 // Decides the strides of the results in memory; users see those of `entry.metas`. `physical_metas`: the results as they follow
@@ -179,6 +184,13 @@ Results run_library(device::LibraryFn fn, const Operator& o, std::span<const Val
   replace_physical(*o.as<op::Library>(), args, physical);
   run_function(fn, op::Call(o, args), out.all());
   return out;
+}
+
+bool run_with_epilogue(device::EpilogueFn fn, const Operator& o, std::span<const Value> args,
+                       std::span<const Tensor> out, const device::EpilogueCall& epilogue) {
+  if (!settings().libraries) return false;
+  op::Call c(o, args);
+  return of_library(c, [&] { return fn(c, out, epilogue); });
 }
 
 Results run_foreign(const Invocation& call) {

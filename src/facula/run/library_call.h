@@ -15,6 +15,9 @@ op::Results run_library(const op::Operator& o, std::span<const op::Value> args, 
 // a packed layout of the library's.
 op::Results run_library(device::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
                         op::Results out);
+// The same with an epilogue, by a function of the backend's; false if it does not do it, and wrote nothing.
+bool run_with_epilogue(device::EpilogueFn fn, const op::Operator& o, std::span<const op::Value> args,
+                       std::span<const Tensor> out, const device::EpilogueCall& epilogue);
 // The reference of a library operator whose definition gives one by elements, as a loop operator.
 const op::Operator& reference_loop(const op::Operator& o);
 // Runs a user's function, or its operators if it is made of these.

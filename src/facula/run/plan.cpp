@@ -39,7 +39,10 @@ uint64_t Plan::next_number() {
 
 void Outline::Exec::find_library() {
   auto* called = node->op->as<op::Library>();
-  if (called) library = device::backend_of(node->results[0]->tensor.device().type).find(called->name);
+  if (!called) return;
+  auto& backend = device::backend_of(node->results[0]->tensor.device().type);
+  library = backend.find(called->name);
+  with_epilogue = backend.find_with_epilogue(called->name);
 }
 
 void Outline::index() {
@@ -63,7 +66,7 @@ void Outline::index() {
         continue;
       }
       at[size_t(v)] = allocations.size();
-      allocations.push_back({k, v, form[size_t(v)], last[size_t(v)]});
+      allocations.push_back({e.may_be_epilogue ? k - 1 : k, v, form[size_t(v)], last[size_t(v)]});
     }
   }
 }
@@ -161,6 +164,29 @@ class Arranger {
       step_kernels.kernels.launches.push_back({nullptr, {}, all, std::move(l.buffers), std::move(l.params)});
     }
     return step_kernels;
+  }
+  // The kernel of step k as an epilogue of the library call before it.
+  std::optional<Plan::Epilogue> epilogue(const Outline& outline, size_t k) {
+    auto& exec = outline.execs[k];
+    if (k == 0 || exec.kind != Step::Kind::kernel || exec.outputs.size() != 1) return {};
+    auto& call = outline.execs[k - 1];
+    if (!call.with_epilogue || call.outputs.size() != 1) return {};
+    auto result = std::ranges::find(exec.inputs, call.outputs[0]);
+    if (result == exec.inputs.end() || std::ranges::count(exec.inputs, call.outputs[0]) != 1) return {};
+    StepKernels step_kernels;
+    auto layout = layout_of(steps_[k], exec, step_kernels);
+    if (!step_kernels.empty.empty()) return {};
+    auto found = schedule::as_epilogue(steps_[k].group, int(result - exec.inputs.begin()), layout);
+    if (!found) return {};
+    Plan::Epilogue e{k - 1, std::move(found->function), {}, {}};
+    for (int i : found->inputs) e.operands.push_back(exec.inputs[size_t(i)]);
+    e.params.assign(found->params.begin(), found->params.end());
+    return e;
+  }
+  void add_epilogues(const Outline& outline) {
+    for (size_t k = 1; k < outline.execs.size(); ++k)
+      if (outline.execs[k].may_be_epilogue)
+        if (auto e = epilogue(outline, k)) plan_->epilogues.push_back(std::move(*e));
   }
   // Compiles the kernels of all steps at once, so that several threads can share the work.
   void make_kernels() {
@@ -344,6 +370,9 @@ class Planner : Arranger {
     for (size_t k = 0; k < steps_.size(); ++k)
       if (auto& exec = outline_->execs[k]; exec.kind == Step::Kind::kernel)
         exec.alike = alike(steps_[k], exec);
+    for (size_t k = 1; k < steps_.size() && compiles; ++k)  // printed programs have plain library calls
+      outline_->execs[k].may_be_epilogue = epilogue(*outline_, k).has_value();
+    add_epilogues(*outline_);
     auto apart = values_apart(*plan_, *outline_, g_, out_);
     find_heirs(apart, !compiles);
     arrange_kernels();
@@ -544,10 +573,16 @@ class Planner : Arranger {
         if (outline_->written_to[size_t(v)] >= 0 || has_destination(v)) continue;
         leaves[size_t(v)] = !outlives_[size_t(v)];
         if (exec.kind != Step::Kind::kernel) continue;
-        auto dying = std::ranges::find_if(exec.dead, [&](int u) {
+        auto may_leave = [&](int u) {
           return leaves[size_t(u)] && apart[size_t(u)] <= apart[size_t(v)] &&
                  may_take_over(steps_[k], o, u, through_views);
-        });
+        };
+        auto dying = exec.dead.end();
+        if (exec.may_be_epilogue)  // an epilogue in place writes one result instead of two
+          dying = std::ranges::find_if(exec.dead, [&](int u) {
+            return u == outline_->execs[k - 1].outputs[0] && may_leave(u);
+          });
+        if (dying == exec.dead.end()) dying = std::ranges::find_if(exec.dead, may_leave);
         if (dying == exec.dead.end()) continue;
         outline_->takes_over[size_t(v)] = *dying;
         leaves[size_t(*dying)] = false;
@@ -637,6 +672,7 @@ class Resizer : Arranger {
     shape();
     measure(*outline_);
     if (!arrange_kernels()) return nullptr;
+    add_epilogues(*outline_);
     make_kernels();
     plan_->direct = directly(*outline_, {});
     plan_->outline = outline_;
@@ -699,10 +735,17 @@ void check_same(const Plan& a, const Plan& b) {
   auto &x = *a.outline, &y = *b.outline;
   check(x.execs.size() == y.execs.size() && x.written_to == y.written_to && x.takes_over == y.takes_over,
         "what they write");
+  check(std::ranges::equal(a.epilogues, b.epilogues,
+                           [](auto& e, auto& f) {
+                             return e.call == f.call && e.function == f.function &&
+                                    e.operands == f.operands && e.params == f.params;
+                           }),
+        "epilogues");
   for (size_t k = 0; k < x.execs.size(); ++k) {
     auto &s = x.execs[k], &t = y.execs[k];
     check(s.kind == t.kind && s.node == t.node && s.inputs == t.inputs && s.outputs == t.outputs, "steps");
     check(s.empty == t.empty && s.alike == t.alike && s.dead == t.dead, "operands");
+    check(s.may_be_epilogue == t.may_be_epilogue, "epilogues");
     for (int v : s.outputs) {
       auto &f = a.form(v), &g = b.form(v);
       check(f.meta.sizes == g.meta.sizes && f.meta.strides == g.meta.strides, "sizes and strides");

@@ -46,14 +46,17 @@ struct Outline {
     schedule::Step::Kind kind;
     const graph::Node* node;              // of a view or a library call
     device::LibraryFn library = nullptr;  // of a library call: the backend's function; null if it has none
-    int kernels = -1;                     // index of the step's kernels in the plan; equal steps share them
-    std::vector<int> inputs, outputs;     // value numbers
-    std::vector<int> empty;               // positions of inputs and outputs without elements
+    device::EpilogueFn with_epilogue = nullptr;  // the same with an epilogue
+    // Whether the library call before it may compute this kernel as its epilogue, so that results may be written a step earlier.
+    bool may_be_epilogue = false;
+    int kernels = -1;                  // index of the step's kernels in the plan; equal steps share them
+    std::vector<int> inputs, outputs;  // value numbers
+    std::vector<int> empty;            // positions of inputs and outputs without elements
     std::vector<int>
         alike;  // positions of operands with equal layouts, if the kernel treats each element alone
     std::vector<int> dead;  // values that no later step reads
     int operand(size_t k) const { return k < inputs.size() ? inputs[k] : outputs[k - inputs.size()]; }
-    void find_library();  // sets `library` from `node`
+    void find_library();  // sets `library` and `with_epilogue` from `node`
     // Whether results are written to memory allocated before the step. Views and users' functions return tensors instead.
     bool allocates() const {
       return kind == schedule::Step::Kind::kernel || (node && node->op->is<op::Library>());
@@ -132,6 +135,14 @@ class Plan {
         outputs;  // by program output: number of the kernel's buffer; kDirect + i: the program's input i
   };
   std::optional<Direct> direct;
+  // A kernel that the library call before it may compute as its epilogue.
+  struct Epilogue {
+    size_t call;  // the step of the library call; the kernel is the next step
+    schedule::Epilogue function;
+    std::vector<int> operands;  // values
+    std::vector<int64_t> params;
+  };
+  std::vector<Epilogue> epilogues;
   static constexpr size_t kDirect = 12;  // the largest number of buffers
 
  private:

@@ -288,6 +288,29 @@ void write_exec(Writer& w, const Outline::Exec& e,
   w.list(e.empty);
   w.list(e.alike);
   w.list(e.dead);
+  w.word(e.may_be_epilogue);
+}
+void write_epilogue(Writer& w, const Plan::Epilogue& e) {
+  w.word(e.call);
+  w.text(print(e.function.value));
+  w.list(e.function.operands);
+  w.list(e.operands);
+  w.list(e.params);
+}
+Plan::Epilogue read_epilogue(Reader& r, const Outline& o, size_t values) {
+  Plan::Epilogue e{};
+  e.call = size_t(r.number_below(o.execs.size()));
+  auto text = r.text();
+  r.list(e.function.operands);
+  r.number_below(e.operands, values);
+  r.list(e.params);
+  e.function.params = int(e.params.size());
+  bool fits = e.call + 1 < o.execs.size() && o.execs[e.call].with_epilogue &&
+              o.execs[e.call + 1].may_be_epilogue && e.function.operands.size() == e.operands.size();
+  if (!fits) r.refuse();
+  if (r.failed()) return e;
+  e.function.value = loop::parse_expr(text);
+  return e;
 }
 bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   using Kind = schedule::Step::Kind;
@@ -304,6 +327,7 @@ bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   r.number_below(e.empty, operands);
   r.number_below(e.alike, operands);
   r.number_below(e.dead, values);
+  e.may_be_epilogue = r.word();
   if (e.node) e.find_library();
   if (kernel)
     for (auto& l : plan.kernels_of(e).launches)
@@ -364,6 +388,9 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   size_t execs = r.count();
   for (size_t k = 0; k < execs; ++k)
     if (!read_exec(r, outline->execs.emplace_back(), g, *plan)) return nullptr;
+  size_t epilogues = r.count();
+  for (size_t k = 0; k < epilogues && !r.failed(); ++k)
+    plan->epilogues.push_back(read_epilogue(r, *outline, values));
   if (r.word()) {
     Plan::Direct d;
     r.number_below(d.inputs, g.inputs.size());
@@ -488,6 +515,8 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   for (size_t k = 0; k < g.nodes.size(); ++k) nodes[g.nodes[k].get()] = k;
   w.word(outline.execs.size());
   for (auto& e : outline.execs) write_exec(w, e, nodes);
+  w.word(plan.epilogues.size());
+  for (auto& e : plan.epilogues) write_epilogue(w, e);
   w.word(plan.direct.has_value());
   if (plan.direct) {
     w.list(plan.direct->inputs);

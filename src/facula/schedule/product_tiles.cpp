@@ -8,11 +8,12 @@ namespace facula::schedule {
 
 namespace {
 
-constexpr int64_t kTerms = 256;    // of a K block: a panel of 16 columns takes 16 KiB
-constexpr int64_t kTermsStep = 8;  // K blocks begin at multiples of it
-constexpr int64_t kColumns = 512;  // of a block of the result, at most
-constexpr int64_t kBlocks = 4;     // blocks for each thread
-constexpr int64_t kElement = 4;    // bytes
+constexpr int64_t kTerms = kMostTerms / 3 * 2;  // of a K block, about: a panel of 16 columns takes 24 KiB
+constexpr int64_t kTermsStep = 8;               // K blocks begin at multiples of it
+constexpr int64_t kColumns =
+    2048;  // of a block of the result, at most: rows of the left operand are packed once for each
+constexpr int64_t kBlocks = 4;   // blocks for each thread
+constexpr int64_t kElement = 4;  // bytes
 
 // A length of at most `most`, a multiple of `step`, that divides `size` into nearly equal pieces.
 int64_t even_piece(int64_t size, int64_t most, int64_t step) {

@@ -20,6 +20,7 @@ struct ProductTiles {
   int64_t block_rows = 0, block_columns = 0;  // of a task
 };
 
+constexpr int64_t kMostTerms = 576;  // of a K block
 // The number of terms of each K block but the last.
 int64_t product_terms(int64_t k);
 // `lanes`: elements of a vector; there are twice as many vector registers from 16 lanes of 32 bits on.

@@ -79,6 +79,11 @@ constexpr std::pair<std::string_view, LibraryFn> kFunctions[] = {
     {"fft_c2c", cpu::fft_c2c},
 };
 
+constexpr std::pair<std::string_view, EpilogueFn> kWithEpilogue[] = {
+    {"mm", cpu::mm_epilogue},           {"bmm", cpu::bmm_epilogue},       {"addmm", cpu::addmm_epilogue},
+    {"baddbmm", cpu::baddbmm_epilogue}, {"linear", cpu::linear_epilogue},
+};
+
 class CpuBackend final : public Backend {
  public:
   LibraryFn find(std::string_view name) const override {
@@ -86,6 +91,11 @@ class CpuBackend final : public Backend {
                                                                        std::end(kFunctions));
     auto it = table.find(name);
     return it == table.end() ? nullptr : it->second;
+  }
+  EpilogueFn find_with_epilogue(std::string_view name) const override {
+    for (auto& [known, fn] : kWithEpilogue)
+      if (known == name) return fn;
+    return nullptr;
   }
   std::string describe() const override {
     std::string features;

@@ -20,6 +20,11 @@ Results bmm(const Call& c, Out out);
 Results addmm(const Call& c, Out out);
 Results baddbmm(const Call& c, Out out);
 Results linear(const Call& c, Out out);
+bool mm_epilogue(const Call& c, Out out, const EpilogueCall& e);
+bool bmm_epilogue(const Call& c, Out out, const EpilogueCall& e);
+bool addmm_epilogue(const Call& c, Out out, const EpilogueCall& e);
+bool baddbmm_epilogue(const Call& c, Out out, const EpilogueCall& e);
+bool linear_epilogue(const Call& c, Out out, const EpilogueCall& e);
 // conv.cpp: oneDNN, and products of unfolded windows for the dtypes it lacks
 Results conv2d(const Call& c, Out out);
 Results conv2d_backward_input(const Call& c, Out out);

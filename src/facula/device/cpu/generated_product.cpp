@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 
 #include "facula/base/cache_sizes.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
+#include "facula/device/cpu/few_rows_nest.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/profile/profile.h"
 #include "facula/schedule/flatten.h"
 #include "facula/schedule/product_tiles.h"
 #include "facula/tensor/tensor.h"
@@ -23,6 +26,8 @@ using B = ProductBuffer;
 constexpr double kThreadWork = 65536;     // multiplications worth a thread
 constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
 constexpr size_t kMostBuffers = 24, kMostParams = 32;
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kFewRowsColumns = 96;  // of a task, at most
 
 // Calls f(task) for every task; threads take the next one as they become free.
 template <class F>
@@ -33,6 +38,28 @@ void each_task(int64_t tasks, double work, F&& f) {
   parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
     for (; begin < end; ++begin)
       for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(t);
+  });
+}
+
+// The address of an element, as nests take it.
+void* at(const void* data, int64_t element, DType d) {
+  return const_cast<char*>(static_cast<const char*>(data)) + element * itemsize(d);
+}
+
+using Buffers = std::array<void*, kMostBuffers>;
+using Params = std::array<int64_t, kMostParams>;
+// Runs the tasks of a kernel with `work` multiplications each.
+void run_tasks(const TaskKernel& kernel, const Buffers& buffers, const Params& params, double work,
+               int64_t tasks) {
+  std::optional<profile::Scope> scope;
+  if (profile::on()) [[unlikely]]
+    scope.emplace(profile::Category::kernel, kernel.kernel->name);
+  WorkMemory memory(kernel, params.data());
+  each_task(tasks, work, [&](int64_t t) {
+    auto own = buffers;
+    memory.place(static_cast<char*>(scratch(Scratch::other, memory.bytes())), own);
+    codegen::Status status;
+    kernel.kernel->fn(own.data(), params.data(), t, t + 1, &status);
   });
 }
 
@@ -49,14 +76,15 @@ PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int6
   r.batch = p.b.batch ? strips * p.k * lanes : 0;
   const int64_t elements[] = {count * strips * p.k * lanes};
   r.memory = Tensor::empty(IntSpan(elements), DType::Float32);
-  auto& kernel = kernel_of(PackVariant{p.b.adjacent}, [](const PackVariant& v) { return pack_nest(v); });
+  auto& kernel = kernel_of(PackVariant{p.b.adjacent, p.operand_dtype},
+                           [](const PackVariant& v) { return pack_nest(v); });
   std::array<int64_t, Q::count> params{};
   params[Q::n] = columns, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
   params[Q::out_batch] = r.batch, params[Q::strips] = strips;
   params[Q::groups] = ceil_div(strips, kPackedStrips);
   params[Q::tasks] = params[Q::groups] * count;
-  auto* from = p.b.data + first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
-  void* buffers[] = {const_cast<float*>(from), r.memory.data_ptr()};
+  int64_t from = first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
+  void* buffers[] = {at(p.b.data, from, p.operand_dtype), r.memory.data_ptr()};
   each_task(params[Q::tasks], double(p.k) * double(kPackedStrips * lanes), [&](int64_t t) {
     codegen::Status status;
     kernel.fn(buffers, params.data(), t, t + 1, &status);
@@ -67,9 +95,11 @@ PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int6
 // Multiplies by packed columns from `first` on.
 void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, const PackedRight& b,
               int64_t first, int64_t columns) {
-  ProductVariant v{p.a.adjacent, tiles.rows, tiles.vectors, p.alpha != 1 || p.beta != 0, p.epilogue};
+  ProductVariant v{p.a.adjacent,  tiles.rows,          tiles.vectors, p.alpha != 1 || p.beta != 0,
+                   p.epilogue,    p.result != nullptr, p.kept,        p.operand_dtype,
+                   p.result_dtype};
   auto& kernel = task_kernel_of(v, [](const ProductVariant& w) { return product_nest(w); });
-  std::array<int64_t, kMostParams> params{};
+  Params params{};
   params[P::m] = p.m, params[P::n] = columns, params[P::k] = p.k;
   params[P::a_stride] = p.a.stride, params[P::a_batch] = p.a.batch, params[P::b_batch] = b.batch;
   params[P::out_stride] = p.out_stride, params[P::out_batch] = p.out_batch;
@@ -78,34 +108,60 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
   params[P::row_blocks] = ceil_div(p.m, tiles.block_rows);
   params[P::column_blocks] = ceil_div(columns, tiles.block_columns);
   params[P::adds] = p.beta != 0;
+  params[P::batch_rows] = p.m, params[P::first_column] = first;
   params[P::tasks] = params[P::row_blocks] * params[P::column_blocks] * p.count;
   std::copy(p.params.begin(), p.params.end(), params.begin() + P::count);
   float numbers[] = {p.alpha, p.beta};
-  std::array<void*, kMostBuffers> buffers{};
-  buffers[B::a] = const_cast<float*>(p.a.data), buffers[B::b] = b.memory.data_ptr(),
+  Buffers buffers{};
+  buffers[B::a] = at(p.a.data, 0, p.operand_dtype), buffers[B::b] = b.memory.data_ptr();
   buffers[B::out] = p.out + first;
   buffers[B::numbers] = numbers;
+  if (p.result) buffers[B::result] = at(p.result, first, p.result_dtype);
   std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + B::count);
-  WorkMemory work(kernel, params.data());
   double each = double(tiles.block_rows) * double(tiles.block_columns) * double(p.k);
-  each_task(params[P::tasks], each, [&](int64_t t) {
-    auto own = buffers;
-    work.place(static_cast<char*>(scratch(Scratch::other, work.bytes())), own);
-    codegen::Status status;
-    kernel.kernel->fn(own.data(), params.data(), t, t + 1, &status);
-  });
+  run_tasks(kernel, buffers, params, each, params[P::tasks]);
+}
+
+// Reads the right operand once, without packing it.
+void multiply_few_rows(const GeneratedProduct& p) {
+  using F = FewRowsParam;
+  using G = FewRowsBuffer;
+  FewRowsVariant v = few_rows_variant(p.m, codegen::vector_lanes());
+  v.epilogue = p.epilogue, v.beside = p.result != nullptr, v.kept = p.kept;
+  v.operands = p.operand_dtype, v.result = p.result_dtype;
+  auto& kernel = task_kernel_of(v, [](const FewRowsVariant& w) { return few_rows_nest(w); });
+  Params params{};
+  params[F::m] = p.m, params[F::n] = p.n, params[F::k] = p.k;
+  params[F::a_stride] = p.a.stride, params[F::b_stride] = p.b.stride, params[F::out_stride] = p.out_stride;
+  // Several tasks for each thread, of whole groups of columns.
+  int64_t columns = std::clamp(p.n / (8 * num_threads()), int64_t(v.columns), kFewRowsColumns);
+  params[F::columns] = ceil_div(columns, v.columns) * v.columns;
+  params[F::tasks] = ceil_div(p.n, params[F::columns]);
+  std::copy(p.params.begin(), p.params.end(), params.begin() + F::count);
+  Buffers buffers{};
+  buffers[G::a] = at(p.a.data, 0, p.operand_dtype), buffers[G::b] = at(p.b.data, 0, p.operand_dtype);
+  buffers[G::out] = p.out, buffers[G::result] = p.result;
+  std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + G::count);
+  run_tasks(kernel, buffers, params, double(p.m) * double(params[F::columns]) * double(p.k),
+            params[F::tasks]);
 }
 
 }  // namespace
 
+bool has_few_rows(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b) {
+  return m <= kFewRows && count == 1 && a.adjacent == Adjacent::row && b.adjacent == Adjacent::column;
+}
+
 void run(const GeneratedProduct& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return;
+  if (p.alpha == 1 && p.beta == 0 && has_few_rows(p.m, p.count, p.a, p.b)) return multiply_few_rows(p);
   run(p, schedule::product_tiles({p.m, p.n, p.k, p.count}, codegen::vector_lanes(), num_threads(),
                                  cache_sizes()));
 }
 
 void run(const GeneratedProduct& p, const schedule::ProductTiles& tiles) {
   internal_check(p.m > 0 && p.n > 0 && p.k > 0) << "a product of " << p.m << "x" << p.k << "x" << p.n;
+  internal_check(tiles.terms <= schedule::kMostTerms) << "K blocks of " << tiles.terms;
   int64_t lanes = codegen::vector_lanes();
   int64_t width = tiles.vectors * lanes;
   int64_t row_bytes = p.k * int64_t(sizeof(float)) * (p.b.batch ? p.count : 1);

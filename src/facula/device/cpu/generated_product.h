@@ -1,4 +1,4 @@
-// Matrix products in float32 by generated kernels (product_nest.h).
+// Matrix products by generated kernels, which sum in float32 (product_nest.h, few_rows_nest.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@ namespace facula::device::cpu {
 // out[i] (row-major) = epilogue(alpha * a[i] @ b[i] + beta * out[i]) for i below `count`. Of each operand the elements of
 // rows or columns are adjacent; strides are in elements, from one row or column to the next and from matrix to matrix.
 struct MatrixOperand {
-  const float* data;
+  const void* data;
   Adjacent adjacent;
   int64_t stride, batch;
 };
@@ -22,10 +22,16 @@ struct GeneratedProduct {
   float* out;
   int64_t out_stride, out_batch;
   float alpha = 1, beta = 0;
-  ProductEpilogue epilogue;
+  Epilogue epilogue;
   std::span<void* const> operands;  // of the epilogue
   std::span<const int64_t> params;  // of the epilogue
+  // Memory of the epilogue's values, laid out like `out`, which gets the sums then; null: `out`.
+  void* result = nullptr;
+  Epilogue kept{};  // what `out` gets in place of the sums then, over the operands of `epilogue`
+  DType operand_dtype = DType::Float32, result_dtype = DType::Float32;  // of a and b; of `result`
 };
+// Whether a product without alpha and beta has so few rows that the right operand is read where it lies.
+bool has_few_rows(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b);
 void run(const GeneratedProduct& p);
 void run(const GeneratedProduct& p,
          const schedule::ProductTiles& tiles);  // with other tiles than the model's

@@ -1,5 +1,5 @@
-// Matrix products. Batch dimensions with uniform strides are merged first; then oneDNN computes float32 and bfloat16,
-// BLAS vectors, float64 and complex numbers, and plain loops integers. Very small float32 products are computed here,
+// Matrix products. Batch dimensions with uniform strides are merged first; then oneDNN or generated kernels compute float32 and
+// bfloat16, BLAS vectors, float64 and complex numbers, and plain loops integers. Very small float32 products are computed here,
 // because a library's call would cost more.
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,9 @@
 #include <mutex>
 #include <string_view>
 
+#include "facula/base/cache_sizes.h"
 #include "facula/base/parallel.h"
+#include "facula/base/processor.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/cpu.h"
@@ -17,6 +19,7 @@
 #include "facula/numerics/clones.h"
 #include "facula/numerics/integer_products.h"
 #include "facula/op/registry.h"
+#include "facula/schedule/product_choice.h"
 
 namespace facula::device::cpu {
 
@@ -476,33 +479,80 @@ void by_blas(const Problem& p, int64_t longest = 128) {
 }
 
 // ---- generated kernels
-bool is_generated(const Problem& p) {
+bool is_short(DType d) { return d == DType::BFloat16 || d == DType::Float16; }
+
+// Whether libraries multiply 16-bit floats by instructions for them.
+bool multiplies_short() {
+  static const bool does = vector_bytes() == 64 && __builtin_cpu_supports("avx512bf16");
+  return does;
+}
+
+MatrixOperand operand_of(const char* data, int64_t rs, int64_t cs, int64_t batch) {
+  auto adjacent = cs == 1 ? Adjacent::row : Adjacent::column;
+  return {data, adjacent, cs == 1 ? rs : cs, batch};
+}
+
+// Whether generated kernels multiply, and an `epilogue` follows: where they can and FACULA_PRODUCTS wants them, or they are faster.
+bool is_generated(const Problem& p, bool epilogue = false) {
   const std::string& wish = settings().products;
   value_check(wish.empty() || wish == "generated" || wish == "library", "FACULA_PRODUCTS")
       << "must be 'generated' or 'library', but got '" << wish << "'";
-  return wish == "generated" && p.dtype == DType::Float32;
+  // Results of 16 bits cannot be added to before they are rounded.
+  bool possible = p.dtype == DType::Float32 || (is_short(p.dtype) && is(p.beta, 0));
+  if (!possible || !wish.empty()) return possible && wish == "generated";
+  if (is_short(p.dtype)) return p.dtype == DType::BFloat16 && !multiplies_short();
+  bool plain = is(p.alpha, 1) && is(p.beta, 0);
+  constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
+  auto a = operand_of(p.a, p.a_rs, p.a_cs, 0), b = operand_of(p.b, p.b_rs, p.b_cs, 0);
+  if (has_few_rows(p.m, p.count(), a, b)) return plain && double(p.m) * double(p.n) * double(p.k) > kWorth;
+  return plain && schedule::prefers_generated({p.m, p.n, p.k, p.count()}, epilogue, codegen::vector_lanes(),
+                                              cache_sizes());
 }
-void by_generated(const Problem& p) {
-  auto operand = [](const char* data, int64_t rs, int64_t cs, int64_t batch) {
-    auto adjacent = cs == 1 ? Adjacent::row : Adjacent::column;
-    return MatrixOperand{reinterpret_cast<const float*>(data), adjacent, cs == 1 ? rs : cs, batch};
-  };
-  const bool one = p.batch.size() <= 1;
+// `value`, or the element itself, behind the addition of a bias, which comes after the operands of `e`.
+schedule::Epilogue behind_bias(const schedule::Epilogue& e, DType d, loop::Expr value) {
+  loop::Expr sum = loop::local(schedule::kResultElement, DType::Float32);
+  loop::Expr biased = sum + loop::load(int(e.operands.size()), d, {loop::index(1)});
+  schedule::Epilogue both = e;
+  both.operands.push_back(d);
+  both.value = value
+                   ? loop::rewrite(value, [&](loop::Expr x) { return same(x, sum) ? biased : loop::Expr(); })
+                   : biased;
+  return both;
+}
+void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
+  const bool one = p.batch.size() <= 1, rounds = p.dtype != DType::Float32;
+  Tensor sums;  // of a result that is rounded
+  if (rounds) {
+    const int64_t elements[] = {p.m * p.n * (one ? p.count() : 1)};
+    sums = Tensor::empty(IntSpan(elements), DType::Float32);
+  }
   const Batch batch = one && !p.batch.empty() ? p.batch[0] : Batch{1, 0, 0, 0};
   each_matrix(p, 0, one ? 1 : p.count(), [&](const char* a, const char* b, char* out) {
     GeneratedProduct g{p.m,
                        p.n,
                        p.k,
                        batch.size,
-                       operand(a, p.a_rs, p.a_cs, batch.a),
-                       operand(b, p.b_rs, p.b_cs, batch.b),
-                       reinterpret_cast<float*>(out),
+                       operand_of(a, p.a_rs, p.a_cs, batch.a),
+                       operand_of(b, p.b_rs, p.b_cs, batch.b),
+                       rounds ? sums.data<float>() : reinterpret_cast<float*>(out),
                        p.n,
                        batch.out,
                        float(p.alpha.to_double()),
                        float(p.beta.to_double())};
-    void* bias[] = {const_cast<void*>(p.bias)};
-    if (p.bias) g.epilogue = bias_epilogue(), g.operands = bias;
+    SmallVector<void*, 8> operands;
+    if (rounds) g.result = out, g.operand_dtype = g.result_dtype = p.dtype;
+    if (epilogue) {
+      g.epilogue = epilogue->function;
+      for (void* x : epilogue->operands) operands.push_back(x);
+      g.params = epilogue->params;
+      if (epilogue->out != out) g.result = static_cast<float*>(epilogue->out);
+    }
+    if (p.bias) {
+      if (epilogue && g.result) g.kept = behind_bias(g.epilogue, p.dtype, loop::Expr());
+      g.epilogue = behind_bias(g.epilogue, p.dtype, g.epilogue.value);
+      operands.push_back(const_cast<void*>(p.bias));
+    }
+    g.operands = operands;
     run(g);
   });
 }
@@ -579,8 +629,6 @@ void scale(const Tensor& out, const Scalar& beta, const Tensor& bias) {
     op::call(add, sum, op::Form::in_place);
   }
 }
-
-bool is_short(DType d) { return d == DType::BFloat16 || d == DType::Float16; }
 
 // A few sums of so many terms that threads must share each of them: BLAS uses one thread per sum.
 bool is_long_sum(const Problem& p) {
@@ -684,23 +732,39 @@ void add_bias_first(Problem& p, const Tensor& out, const Tensor& bias) {
   p.beta = Scalar(1.0);
 }
 
+// The product of these operands, but for their memory (set_operands).
+Problem problem_of(const Tensor& a, const Tensor& out, const Scalar& alpha, const Scalar& beta) {
+  Problem p{};
+  auto sizes = out.int_sizes();
+  p.dtype = out.dtype();
+  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a.int_sizes().back();
+  p.alpha = alpha, p.beta = beta;
+  return p;
+}
+
+// One row or column: twice as fast by BLAS.
+bool is_vector(const Problem& p) {
+  return p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;
+}
+// `rows`: of a matrix, before batches were merged.
+bool is_apart(const Problem& p, const Tensor& out, int64_t rows) {
+  return out.dim() > 2 && is_differentiable(p.dtype) && p.dtype != DType::Float16 && fits_apart(p, rows) &&
+         (p.dtype != DType::Float32 || fits_tiny(p));
+}
+
 void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const Tensor& out,
               const Tensor& bias_tensor, const Scalar& alpha, const Scalar& beta) {
   if (out.numel() == SymInt(int64_t(0))) return;
   Operand a(a_tensor), b(b_tensor, right == Right::transposed), bias(bias_tensor);
-  auto sizes = out.int_sizes();
-  Problem p{};
-  p.dtype = out.dtype();
-  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a_tensor.int_sizes().back();
-  p.alpha = alpha, p.beta = beta;
+  Problem p = problem_of(a_tensor, out, alpha, beta);
   if (p.k == 0) return scale(out, beta, bias);
   bool alone = out.numel() == SymInt(p.m * p.n);
-  if (p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1)))
-    return in_float32(a, b, right, out, bias, alpha, beta);
+  bool half = p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1));
+  if (half && !is_generated(p)) return in_float32(a, b, right, out, bias, alpha, beta);
   int64_t rows = p.m;
   set_operands(p, a, b, out, bias);
-  if (out.dim() > 2 && is_differentiable(p.dtype) && p.dtype != DType::Float16 && fits_apart(p, rows) &&
-      (p.dtype != DType::Float32 || fits_tiny(p))) {
+  if (half) return by_generated(p);
+  if (is_apart(p, out, rows)) {
     if (p.bias && p.dtype != DType::Float32) add_bias_first(p, out, bias);
     return apart(p);
   }
@@ -710,9 +774,7 @@ void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
     return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
-    bool vector =
-        p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
-    if (!vector) {
+    if (!is_vector(p)) {
       if (is_generated(p)) return by_generated(p);
       if (is_small(p)) return small(p);
       if (is_narrow(p.dtype)) {
@@ -741,6 +803,26 @@ void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
   });
 }
 
+constexpr size_t kMostEpilogue = 12;  // operands and params of an epilogue, and a bias
+
+// Computes the product with an epilogue by a generated kernel. False, and nothing is written, if another way is chosen.
+bool multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const Tensor& out,
+              const Tensor& bias_tensor, const Scalar& alpha, const Scalar& beta,
+              const EpilogueCall& epilogue) {
+  Problem p = problem_of(a_tensor, out, alpha, beta);
+  if (p.dtype != DType::Float32 || p.k == 0 || out.numel() == SymInt(int64_t(0)) || !out.is_contiguous())
+    return false;
+  int64_t rows = p.m;
+  Operand a(a_tensor), b(b_tensor, right == Right::transposed), bias(bias_tensor);
+  set_operands(p, a, b, out, bias);
+  bool other = is_apart(p, out, rows) || fits_small_batch(p) || fits_narrow_right(p) || is_long_sum(p) ||
+               fits_tiny(p) || is_vector(p);
+  bool fits = epilogue.operands.size() < kMostEpilogue && epilogue.params.size() < kMostEpilogue;
+  if (other || !fits || p.batch.size() > 1 || !is_generated(p, true)) return false;
+  by_generated(p, &epilogue);
+  return true;
+}
+
 }  // namespace
 
 void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& bias, const Scalar& alpha,
@@ -748,63 +830,105 @@ void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& 
   multiply(a, b, Right::as_it_is, out, bias, alpha, beta);
 }
 
-// These functions return no results: callers that pass `out` read only that.
 namespace {
 
+// f(a, b, right, out, bias, alpha, beta) multiplies, by one of the functions above.
+template <class F>
+auto simple(const Call& c, const Tensor& out, op::ParameterName left, op::ParameterName right, F&& f) {
+  return f(Borrowed(c[left].tensor), Borrowed(c[right].tensor), Right::as_it_is, out, Tensor(), 1.0, 0.0);
+}
+
+// The addend of addmm and its kind as a bias, if it is one.
+Tensor bias_of(const Call& c, const Tensor& out) {
+  Tensor self = c.tensor("self");
+  auto sizes = self.sizes();
+  bool as_bias =
+      self.dim() >= 1 && is(c.number("alpha"), 1) && is(c.number("beta"), 1) &&
+      sizes.back() == out.sizes().back() &&
+      std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s == SymInt(int64_t(1)); });
+  return as_bias ? self.alias(sizes.last(1), self.strides().last(1), self.offset()) : Tensor();
+}
+
+template <class F>
+auto linear(const Call& c, const Tensor& out, F&& f) {
+  Borrowed input(c["input"].tensor), weight(c["weight"].tensor);
+  const op::Value& bias = c["bias"];
+  auto run = [&](const Tensor& x, const Tensor& y) {
+    return f(x, weight, Right::transposed, y, Borrowed(bias.is_none() ? nullptr : bias.tensor), 1.0, 0.0);
+  };
+  if (input->dim() == 2) return run(input, out);
+  auto sizes = input->sizes();
+  Dims flat{product(sizes.first(sizes.size() - 1)), sizes.back()}, matrix{flat[0], weight->size(0)};
+  auto strides = op::view_strides(sizes, input->strides(), flat);
+  Tensor x = strides ? *input : dense(input);
+  if (!strides) strides = contiguous_strides(flat);
+  return run(x.alias(flat, *strides, x.offset()),
+             out.alias(matrix, contiguous_strides(matrix), out.offset()));
+}
+
+// The functions that multiply, without an epilogue and with one.
+constexpr auto kPlain = [](const Tensor& a, const Tensor& b, Right right, const Tensor& out,
+                           const Tensor& bias, const Scalar& alpha,
+                           const Scalar& beta) { multiply(a, b, right, out, bias, alpha, beta); };
+auto with(const EpilogueCall& e) {
+  return [&e](const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
+              const Scalar& alpha,
+              const Scalar& beta) { return multiply(a, b, right, out, bias, alpha, beta, e); };
+}
+
+// These functions return no results: callers that pass `out` read only that.
 Results simple(const Call& c, Out out, op::ParameterName left, op::ParameterName right) {
   Destination to(out[0]);
-  product(Borrowed(c[left].tensor), Borrowed(c[right].tensor), to.tensor());
+  simple(c, to.tensor(), left, right, kPlain);
   to.finish();
   return {};
 }
-
 Results with_addend(const Call& c, Out out, const char* left, const char* right) {
   Destination to(out[0]);
-  Tensor self = c.tensor("self");
-  Scalar alpha = c.number("alpha"), beta = c.number("beta");
-  auto sizes = self.sizes();
-  bool as_bias =
-      self.dim() >= 1 && is(alpha, 1) && is(beta, 1) && sizes.back() == out[0].sizes().back() &&
-      std::all_of(sizes.begin(), sizes.end() - 1, [](SymInt s) { return s == SymInt(int64_t(1)); });
-  if (as_bias) {
-    product(c.tensor(left), c.tensor(right), to.tensor(),
-            self.alias(sizes.last(1), self.strides().last(1), self.offset()));
+  if (Tensor bias = bias_of(c, out[0]); bias.defined()) {
+    product(c.tensor(left), c.tensor(right), to.tensor(), bias);
   } else {
-    if (!is(beta, 0)) copy(to.tensor(), self);
-    product(c.tensor(left), c.tensor(right), to.tensor(), {}, alpha, beta);
+    Scalar beta = c.number("beta");
+    if (!is(beta, 0)) copy(to.tensor(), c.tensor("self"));
+    product(c.tensor(left), c.tensor(right), to.tensor(), {}, c.number("alpha"), beta);
   }
   to.finish();
   return Results(out[0]);
 }
+bool with_addend(const Call& c, Out out, const EpilogueCall& e, const char* left, const char* right) {
+  Tensor bias = bias_of(c, out[0]);
+  if (!bias.defined() && !is(c.number("beta"), 0)) return false;
+  return multiply(c.tensor(left), c.tensor(right), Right::as_it_is, out[0], bias,
+                  bias.defined() ? Scalar(1.0) : c.number("alpha"), 0.0, e);
+}
+
+const char* right_of_bmm(const Call& c) { return c.op().schema.index_of("mat2") >= 0 ? "mat2" : "other"; }
 
 }  // namespace
 
 Results mm(const Call& c, Out out) { return simple(c, out, "self", "mat2"); }
-Results bmm(const Call& c, Out out) {
-  return simple(c, out, "self", c.op().schema.index_of("mat2") >= 0 ? "mat2" : "other");
-}
+Results bmm(const Call& c, Out out) { return simple(c, out, "self", right_of_bmm(c)); }
 Results addmm(const Call& c, Out out) { return with_addend(c, out, "mat1", "mat2"); }
 Results baddbmm(const Call& c, Out out) { return with_addend(c, out, "batch1", "batch2"); }
-
 Results linear(const Call& c, Out out) {
   Destination to(out[0]);
-  Borrowed input(c["input"].tensor), weight(c["weight"].tensor);
-  const op::Value& bias = c["bias"];
-  auto run = [&](const Tensor& x, const Tensor& y) {
-    multiply(x, weight, Right::transposed, y, Borrowed(bias.is_none() ? nullptr : bias.tensor), 1.0, 0.0);
-  };
-  if (input->dim() == 2) {
-    run(input, to.tensor());
-  } else {
-    auto sizes = input->sizes();
-    Dims flat{product(sizes.first(sizes.size() - 1)), sizes.back()}, matrix{flat[0], weight->size(0)};
-    auto strides = op::view_strides(sizes, input->strides(), flat);
-    Tensor x = strides ? *input : dense(input), y = to.tensor();
-    if (!strides) strides = contiguous_strides(flat);
-    run(x.alias(flat, *strides, x.offset()), y.alias(matrix, contiguous_strides(matrix), y.offset()));
-  }
+  linear(c, to.tensor(), kPlain);
   to.finish();
   return {};
 }
+
+bool mm_epilogue(const Call& c, Out out, const EpilogueCall& e) {
+  return simple(c, out[0], "self", "mat2", with(e));
+}
+bool bmm_epilogue(const Call& c, Out out, const EpilogueCall& e) {
+  return simple(c, out[0], "self", right_of_bmm(c), with(e));
+}
+bool addmm_epilogue(const Call& c, Out out, const EpilogueCall& e) {
+  return with_addend(c, out, e, "mat1", "mat2");
+}
+bool baddbmm_epilogue(const Call& c, Out out, const EpilogueCall& e) {
+  return with_addend(c, out, e, "batch1", "batch2");
+}
+bool linear_epilogue(const Call& c, Out out, const EpilogueCall& e) { return linear(c, out[0], with(e)); }
 
 }  // namespace facula::device::cpu

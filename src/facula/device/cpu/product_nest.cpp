@@ -1,5 +1,8 @@
 #include "facula/device/cpu/product_nest.h"
 
+#include "facula/device/cpu/epilogue_of_nest.h"
+#include "facula/schedule/product_tiles.h"
+
 namespace facula::device::cpu {
 
 namespace {
@@ -8,14 +11,31 @@ using namespace facula::loop;
 using P = ProductParam;
 using B = ProductBuffer;
 
-constexpr int kPadding = 2;  // elements between rows of a packed tile
-constexpr int kUnroll = 4;   // steps of a tile's loop between two tests of its counter
+// The distance between rows of a packed tile. It is a constant, so that the places of a tile's rows cost no additions, and no
+// multiple of the cache line, so that rows use different banks of the first cache.
+constexpr int64_t kRowStride = schedule::kMostTerms + 2;
+constexpr int kUnroll = 4;  // steps of a tile's loop between two tests of its counter
+constexpr int kSimple = 6;  // nodes of an epilogue that is repeated for every vector of a tile
+
+// Whether the epilogue is too much code to repeat for every vector of a tile. It then runs over the whole block of a task, which the
+// second cache holds, so that the tables of elementary functions are loaded once a row.
+bool is_long(const Epilogue& e) {
+  int nodes = 0;
+  bool elementary = false;
+  if (e.value)
+    visit(e.value, [&](Expr x) {
+      nodes += x->kind != Kind::constant && x->kind != Kind::local && x->dtype != DType::Int64;
+      elementary |= x->kind == Kind::call && ulp(x->fn) > 0;
+    });
+  return elementary || nodes > kSimple;
+}
 
 Scalar n_of(int64_t x) { return Scalar(x); }
 
 class ProductTask : public NestBuilder {
  public:
-  explicit ProductTask(const ProductVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}
+  explicit ProductTask(const ProductVariant& v)
+      : NestBuilder(DType::Float32, v.lanes), v_(v), long_(is_long(v.epilogue)) {}
 
   void run(Expr task) {
     Expr blocks = param(P::row_blocks) * param(P::column_blocks);
@@ -28,6 +48,7 @@ class ProductTask : public NestBuilder {
     a_ = let(batch * param(P::a_batch));
     b_ = let(batch * param(P::b_batch));
     out_ = let(batch * param(P::out_batch));
+    batch_row_ = let(batch * param(P::batch_rows));
     Expr k_blocks = let(floordiv(param(P::k) + param(P::terms) - n_of(1), param(P::terms)));
     each(k_blocks, [&](Expr k_block) {
       k0_ = let(k_block * param(P::terms));
@@ -40,22 +61,32 @@ class ProductTask : public NestBuilder {
       each(ceil_div(columns_, width()),
            [&](Expr panel) { each(ceil_div(rows_, v_.rows), [&](Expr tile) { compute(panel, tile); }); });
     });
+    if (long_)
+      each(rows_, [&](Expr r) {
+        vector(columns_, [&](Expr c) {
+          Element at{first_row_ + r, first_column_ + c};
+          Expr sum = let(read(B::out_before, offset_of(at)));
+          store(v_.beside ? B::result : B::out, offset_of(at), value_of(v_.epilogue, sum, at));
+          if (v_.kept.value) store(B::out, offset_of(at), value_of(v_.kept, sum, at));
+        });
+      });
   }
 
  private:
+  struct Element {
+    Expr row, column;
+  };
+  Expr offset_of(const Element& e) const { return out_ + e.row * param(P::out_stride) + e.column; }
   int64_t width() const { return int64_t(v_.vectors) * lanes(); }
-  // The distance between rows of a packed tile. It is no multiple of the cache line, so that rows use different banks of the
-  // first cache.
-  static Expr row_stride() { return param(P::terms) + n_of(kPadding); }
-  Expr origin_of(Expr tile) { return tile * n_of(v_.rows) * row_stride(); }
+  Expr origin_of(Expr tile) { return tile * n_of(v_.rows * kRowStride); }
 
   // left[tile][row][term]; rows beyond the last repeat it.
   void pack_rows(Expr tile) {
     Expr to = let(origin_of(tile));
     for (int r = 0; r < v_.rows; ++r) {
       Expr row = let(min(first_row_ + tile * n_of(v_.rows) + n_of(r), param(P::m) - n_of(1)));
-      Expr from = let(a_ + row * param(P::a_stride) + k0_), into = let(to + n_of(r) * row_stride());
-      vector(terms_, [&](Expr k) { store(B::left, into + k, read(B::a, from + k)); });
+      Expr from = let(a_ + row * param(P::a_stride) + k0_), into = let(to + n_of(r * kRowStride));
+      vector(terms_, [&](Expr k) { store(B::left, into + k, read(B::a, from + k, v_.operands)); });
     }
   }
   // left[tile][term][row]. Whole vectors are copied, and the next term overwrites what is not the tile's.
@@ -67,7 +98,8 @@ class ProductTask : public NestBuilder {
     when(full, [&] {
       each(terms_, [&](Expr k) {
         vector(number(vectors * lanes()), [&](Expr lane) {
-          store(B::left, to + k * n_of(v_.rows) + lane, read(B::a, from + k * param(P::a_stride) + lane));
+          store(B::left, to + k * n_of(v_.rows) + lane,
+                read(B::a, from + k * param(P::a_stride) + lane, v_.operands));
         });
       });
     });
@@ -75,7 +107,8 @@ class ProductTask : public NestBuilder {
       each(terms_, [&](Expr k) {
         each(number(v_.rows), [&](Expr r) {
           Expr at = min(r, param(P::m) - n_of(1) - row);
-          store(B::left, to + k * n_of(v_.rows) + r, read(B::a, from + k * param(P::a_stride) + at));
+          store(B::left, to + k * n_of(v_.rows) + r,
+                read(B::a, from + k * param(P::a_stride) + at, v_.operands));
         });
       });
     });
@@ -87,9 +120,8 @@ class ProductTask : public NestBuilder {
     Expr rows = let(min(first_row_ + rows_ - row, number(v_.rows)));
     Expr columns = let(min(first_column_ + columns_ - column, number(width())));
     Expr full = let(eq(rows, number(v_.rows)) & eq(columns, number(width())));
-    std::vector<Expr> left, right;
-    for (int r = 0; r < v_.rows; ++r)
-      left.push_back(let(origin_of(tile) + (v_.left == Adjacent::row ? n_of(r) * row_stride() : number(r))));
+    Expr left = let(origin_of(tile));
+    std::vector<Expr> right;
     Expr strip = let(floordiv(column, n_of(lanes())));
     for (int c = 0; c < v_.vectors; ++c)
       right.push_back(let(b_ + ((strip + n_of(c)) * param(P::k) + k0_) * n_of(lanes())));
@@ -114,16 +146,17 @@ class ProductTask : public NestBuilder {
     });
   }
 
-  std::vector<Expr> multiply(const std::vector<Expr>& left, const std::vector<Expr>& right, Expr lane) {
+  std::vector<Expr> multiply(Expr left, const std::vector<Expr>& right, Expr lane) {
     std::vector<Expr> sums;
     for (int k = 0; k < v_.rows * v_.vectors; ++k) sums.push_back(variable(real(0)));
     auto step = [&](Expr k) {
       std::vector<Expr> from;
       for (int c = 0; c < v_.vectors; ++c)
         from.push_back(let(read(B::b, right[size_t(c)] + k * n_of(lanes()) + lane)));
+      bool by_rows = v_.left == Adjacent::row;
+      Expr term = let(left + (by_rows ? k : k * n_of(v_.rows)));
       for (int r = 0; r < v_.rows; ++r) {
-        Expr at = v_.left == Adjacent::row ? k : k * n_of(v_.rows);
-        Expr x = let(read(B::left, left[size_t(r)] + at));
+        Expr x = let(read(B::left, term + n_of(by_rows ? r * kRowStride : r)));
         for (int c = 0; c < v_.vectors; ++c) {
           Expr sum = sums[size_t(r * v_.vectors + c)];
           set(sum, fma(x, from[size_t(c)], sum));
@@ -138,16 +171,12 @@ class ProductTask : public NestBuilder {
     return sums;
   }
 
-  struct Element {
-    Expr row, column;
-  };
   // Adds what is in the result, applies the epilogue after the last K block, and stores.
   template <class Place>
   void finish(const std::vector<Expr>& sums, Place place) {
     auto each_sum = [&](auto&& f) {
       for (size_t k = 0; k < sums.size(); ++k) f(sums[k], place(int(k) / v_.vectors, int(k) % v_.vectors));
     };
-    auto offset = [&](const Element& e) { return out_ + e.row * param(P::out_stride) + e.column; };
     Expr by;
     if (v_.scaled) {
       Expr alpha = let(read(B::numbers, number(product_alpha)));
@@ -156,39 +185,40 @@ class ProductTask : public NestBuilder {
     }
     when(continues_, [&] {
       each_sum([&](Expr sum, const Element& e) {
-        Expr before = read(B::out_before, offset(e));
+        Expr before = read(B::out_before, offset_of(e));
         set(sum, v_.scaled ? fma(by, before, sum) : sum + before);
       });
     });
-    if (v_.epilogue.value)
-      when(ends_, [&] { each_sum([&](Expr sum, const Element& e) { set(sum, epilogue(sum, e)); }); });
-    each_sum([&](Expr sum, const Element& e) { store(B::out, offset(e), sum); });
+    if (!long_ && (v_.epilogue.value || v_.beside))
+      when(ends_, [&] {
+        each_sum([&](Expr sum, const Element& e) {
+          if (v_.beside) store(B::result, offset_of(e), value_of(v_.epilogue, sum, e));
+          else set(sum, value_of(v_.epilogue, sum, e));
+          if (v_.kept.value) set(sum, value_of(v_.kept, sum, e));
+        });
+      });
+    each_sum([&](Expr sum, const Element& e) { store(B::out, offset_of(e), sum); });
   }
-  Expr epilogue(Expr sum, const Element& at) {
-    const Rewrite place = [&](Expr e) -> Expr {
-      switch (e->kind) {
-        case Kind::local: return e->slot == kProductSum ? sum : e;
-        case Kind::index: return e->slot == 0 ? at.row : at.column;
-        case Kind::param: return param(P::count + e->slot);
-        case Kind::load: return read(B::count + e->slot, rewrite(e->args[0], place), e->memory);
-        default: return {};
-      }
-    };
-    return rewrite(v_.epilogue.value, place);
+  Expr value_of(const Epilogue& e, Expr sum, const Element& at) {
+    Expr row = batch_row_ + at.row, column = at.column + param(P::first_column);
+    return e.value ? applied(e, sum, row, column, B::count, P::count) : sum;
   }
 
   const ProductVariant v_;
+  const bool long_;  // the epilogue
   Expr zero_ = number(0);
   Expr first_row_, first_column_, rows_, columns_;  // of the block
-  Expr a_, b_, out_;                                // origins of the batch's matrices
+  Expr a_, b_, out_, batch_row_;                    // origins of the batch's matrices
   Expr k0_, terms_;                                 // of the K block
   Expr continues_, begins_, ends_;
 };
 
 }  // namespace
 
-ProductEpilogue bias_epilogue() {
-  return {local(kProductSum, DType::Float32) + load(0, DType::Float32, {index(1)}), {DType::Float32}, 0};
+Epilogue bias_epilogue() {
+  return {local(schedule::kResultElement, DType::Float32) + load(0, DType::Float32, {index(1)}),
+          {DType::Float32},
+          0};
 }
 
 TaskNest product_nest(const ProductVariant& v) {
@@ -198,9 +228,12 @@ TaskNest product_nest(const ProductVariant& v) {
   Nest n;
   n.name = "product";
   for (int k = 0; k < B::count; ++k) n.buffers.push_back({DType::Float32, false, "", true});
+  n.buffers[B::a].dtype = v.operands, n.buffers[B::result].dtype = v.result;
   for (DType d : v.epilogue.operands) n.buffers.push_back({d, false, "", true});
-  for (int k : {B::out, B::left, B::tile}) n.buffers[size_t(k)].written = true;
+  for (int k : {B::out, B::left, B::tile, B::result}) n.buffers[size_t(k)].written = true;
   for (int k : {B::out, B::out_before}) n.buffers[size_t(k)].unique = false;
+  // The result of an epilogue may take the memory of an operand.
+  for (int k = B::result; v.beside && k < int(n.buffers.size()); ++k) n.buffers[size_t(k)].unique = false;
   n.params = P::count + v.epilogue.params;
   n.task_var = task_var;
   n.tasks = param(P::tasks);
@@ -208,7 +241,7 @@ TaskNest product_nest(const ProductVariant& v) {
   n.body = std::move(t.block);
   int64_t lanes = t.lanes();
   return {std::move(n),
-          {{B::left, param(P::rows) * (param(P::terms) + n_of(kPadding)) + n_of(v.rows + 2 * lanes)},
+          {{B::left, param(P::rows) * n_of(kRowStride) + n_of(v.rows + 2 * lanes)},
            {B::tile, number(v.rows * v.vectors * lanes)}},
           {{B::out_before, B::out}}};
 }
@@ -218,7 +251,8 @@ namespace {
 using Q = PackParam;
 
 struct PackTask : NestBuilder {
-  explicit PackTask(int lanes) : NestBuilder(DType::Float32, lanes) {}
+  explicit PackTask(const PackVariant& v) : NestBuilder(DType::Float32, v.lanes), memory(v.memory) {}
+  const DType memory;
   Expr from, to;  // of the batch's matrices
 
   // Columns from `first` on, whose elements of a row are adjacent.
@@ -226,12 +260,12 @@ struct PackTask : NestBuilder {
     Expr first = let(strip * n_of(lanes())), into = let(to + (strip * param(Q::k) + k) * n_of(lanes()));
     Expr row = let(from + k * param(Q::stride)), full = let(first + n_of(lanes()) <= param(Q::n));
     when(full, [&] {
-      vector(number(lanes()), [&](Expr lane) { store(1, into + lane, read(0, row + first + lane)); });
+      vector(number(lanes()), [&](Expr lane) { store(1, into + lane, read(0, row + first + lane, memory)); });
     });
     when(bit_not(full), [&] {
       each(number(lanes()), [&](Expr lane) {
         Expr column = min(first + lane, param(Q::n) - n_of(1));
-        store(1, into + lane, select(first + lane < param(Q::n), read(0, row + column), real(0)));
+        store(1, into + lane, select(first + lane < param(Q::n), read(0, row + column, memory), real(0)));
       });
     });
   }
@@ -245,7 +279,7 @@ struct PackTask : NestBuilder {
     Expr into = let(to + strip * param(Q::k) * n_of(lanes()));
     vector(param(Q::k), [&](Expr k) {
       std::vector<Expr> row;
-      for (int j = 0; j < lanes(); ++j) row.push_back(let(read(0, columns[size_t(j)] + k)));
+      for (int j = 0; j < lanes(); ++j) row.push_back(let(read(0, columns[size_t(j)] + k, memory)));
       for (int j = 0; j < lanes(); ++j) store(1, into + k * n_of(lanes()) + n_of(j), row[size_t(j)]);
     });
   }
@@ -254,7 +288,7 @@ struct PackTask : NestBuilder {
 }  // namespace
 
 loop::Nest pack_nest(const PackVariant& v) {
-  PackTask t(v.lanes);
+  PackTask t(v);
   int task_var = t.fresh();
   Expr batch = t.let(floordiv(index(task_var), param(Q::groups)));
   t.from = t.let(batch * param(Q::batch));
@@ -266,7 +300,7 @@ loop::Nest pack_nest(const PackVariant& v) {
   else t.each(count, [&](Expr s) { t.turn_strip(t.let(first + s)); });
   Nest n;
   n.name = "product_pack";
-  n.buffers = {{DType::Float32}, {DType::Float32, true}};
+  n.buffers = {{v.memory}, {DType::Float32, true}};
   n.params = Q::count;
   n.task_var = task_var;
   n.tasks = param(Q::tasks);

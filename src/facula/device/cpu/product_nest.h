@@ -1,4 +1,5 @@
-// The nests of a matrix product out = epilogue(alpha * a @ b + beta * out) in float32, compiled by the code generator.
+// The nests of a matrix product out = epilogue(alpha * a @ b + beta * out) in float32, compiled by the code generator. Operands and
+// the epilogue's values may be bfloat16 in memory; they are converted while they are packed and stored.
 //
 // The right operand is packed first: strips of as many columns as a vector has lanes, [strip][k][lane]. A task then computes
 // a block of the result: for each K block it packs its rows of the left operand and multiplies tile by tile. The sums of a
@@ -14,6 +15,7 @@
 
 #include "facula/base/dtype.h"
 #include "facula/device/cpu/nest_builder.h"
+#include "facula/schedule/epilogue.h"
 
 namespace facula::device::cpu {
 
@@ -33,39 +35,44 @@ struct ProductParam {
     terms,    // of a K block
     row_blocks,
     column_blocks,
-    adds,  // not 0: alpha and beta apply, and the result is read
+    adds,          // not 0: alpha and beta apply, and the result is read
+    batch_rows,    // rows that the epilogue counts from matrix to matrix
+    first_column,  // that the epilogue counts
     tasks,
     count  // parameters of the epilogue follow
   };
 };
 struct ProductBuffer {
-  enum : int { a, b, out, numbers, left, tile, out_before, count };  // operands of the epilogue follow
+  enum : int {
+    a,
+    b,
+    out,
+    numbers,
+    left,
+    tile,
+    out_before,
+    result,
+    count
+  };  // operands of the epilogue follow
 };
 enum ProductNumber { product_alpha, product_beta };
 
 // The elements of an operand that are adjacent in memory: those of a row, or those of a column.
 enum class Adjacent : uint8_t { row, column };
 
-// A pointwise function of an element of the product. It is an expression over the local kProductSum, the indices 0 (row) and 1
-// (column) of the element, loads of operands 0, 1, ... at flat offsets, and params 0, 1, ....
-constexpr int kProductSum = 1 << 20;
-struct ProductEpilogue {
-  loop::Expr value;             // null: the product itself
-  std::vector<DType> operands;  // dtypes
-  int params = 0;
-  // Expressions are unique, so their addresses identify them.
-  auto operator<=>(const ProductEpilogue& o) const { return value.get() <=> o.value.get(); }
-  bool operator==(const ProductEpilogue& o) const { return value.get() == o.value.get(); }
-};
+using schedule::Epilogue;
 // The epilogue that adds a vector [n], operand 0.
-ProductEpilogue bias_epilogue();
+Epilogue bias_epilogue();
 
 struct ProductVariant {
   Adjacent left;        // of the left operand
   int rows, vectors;    // of a tile
   bool scaled = false;  // by alpha and beta
-  ProductEpilogue epilogue{};
-  int lanes = 0;  // of a vector; 0: as many as this machine has
+  Epilogue epilogue{};
+  bool beside = false;  // the epilogue's values go to another buffer than the sums
+  Epilogue kept{};      // beside: what is kept of the sums, over the operands of `epilogue`
+  DType operands = DType::Float32, result = DType::Float32;  // in memory
+  int lanes = 0;                                             // of a vector; 0: as many as this machine has
   auto operator<=>(const ProductVariant&) const = default;
 };
 TaskNest product_nest(const ProductVariant& v);
@@ -77,6 +84,7 @@ struct PackParam {
 constexpr int64_t kPackedStrips = 8;  // strips of a task
 struct PackVariant {
   Adjacent right;
+  DType memory = DType::Float32;
   int lanes = 0;  // of a vector; 0: as many as this machine has
   auto operator<=>(const PackVariant&) const = default;
 };

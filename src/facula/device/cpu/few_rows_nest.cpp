@@ -1,0 +1,139 @@
+#include "facula/device/cpu/few_rows_nest.h"
+
+#include "facula/device/cpu/epilogue_of_nest.h"
+
+namespace facula::device::cpu {
+
+namespace {
+
+using namespace facula::loop;
+using P = FewRowsParam;
+using B = FewRowsBuffer;
+
+Scalar n_of(int64_t x) { return Scalar(x); }
+
+class FewRowsTask : public NestBuilder {
+ public:
+  explicit FewRowsTask(const FewRowsVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}
+
+  void run(Expr task) {
+    Expr first = let(task * param(P::columns));
+    Expr count = let(min(param(P::n) - first, param(P::columns)));
+    each(ceil_div(count, v_.columns), [&](Expr group) {
+      Expr column = let(first + group * n_of(v_.columns));
+      each(ceil_div(param(P::m), v_.rows), [&](Expr rows) { multiply(let(rows * n_of(v_.rows)), column); });
+    });
+    if (v_.epilogue.value || v_.beside)
+      each(param(P::m), [&](Expr row) {
+        vector(count, [&](Expr c) {
+          Expr column = first + c, at = row * param(P::out_stride) + column;
+          Expr sum = let(read(B::out_before, at));
+          auto value = [&](const Epilogue& e) {
+            return e.value ? applied(e, sum, row, column, B::count, P::count) : sum;
+          };
+          store(v_.beside ? B::result : B::out, at, value(v_.epilogue));
+          if (v_.kept.value) store(B::out, at, value(v_.kept));
+        });
+      });
+  }
+
+ private:
+  // Rows and columns beyond the last repeat it, and are not stored.
+  void multiply(Expr row, Expr column) {
+    std::vector<Expr> left, right;
+    for (int r = 0; r < v_.rows; ++r)
+      left.push_back(let(min(row + n_of(r), param(P::m) - n_of(1)) * param(P::a_stride)));
+    for (int c = 0; c < v_.columns; ++c)
+      right.push_back(let(min(column + n_of(c), param(P::n) - n_of(1)) * param(P::b_stride)));
+    Expr whole = let(floordiv(param(P::k), n_of(lanes())));
+    vector(number(lanes()), [&](Expr lane) {
+      std::vector<Expr> sums;
+      for (int k = 0; k < v_.rows * v_.columns; ++k) sums.push_back(variable(real(0)));
+      auto add = [&](auto&& element) {
+        std::vector<Expr> x;
+        for (Expr from : left) x.push_back(let(element(B::a, from)));
+        for (int c = 0; c < v_.columns; ++c) {
+          Expr y = let(element(B::b, right[size_t(c)]));
+          for (int r = 0; r < v_.rows; ++r) {
+            Expr sum = sums[size_t(r * v_.columns + c)];
+            set(sum, fma(x[size_t(r)], y, sum));
+          }
+        }
+      };
+      each(whole, [&](Expr g) {
+        Expr k = let(g * n_of(lanes()));
+        add([&](int buffer, Expr from) { return read(buffer, from + k + lane, v_.operands); });
+      });
+      Expr done = let(whole * n_of(lanes()));
+      when(done < param(P::k), [&] {
+        Expr inside = let(done + lane < param(P::k));
+        add([&](int buffer, Expr from) {
+          return select(inside, read(buffer, from + done + lane, v_.operands), real(0));
+        });
+      });
+      for (int k = 0; k < v_.rows * v_.columns; ++k)
+        store(B::tile, number(k * lanes()) + lane, sums[size_t(k)]);
+    });
+    each(number(v_.rows), [&](Expr r) {
+      each(number(v_.columns), [&](Expr c) {
+        Expr to_row = row + r, to_column = column + c;
+        when((to_row < param(P::m)) & (to_column < param(P::n)), [&] {
+          Expr sum = sum_of_lanes((r * n_of(v_.columns) + c) * n_of(lanes()));
+          store(B::out, to_row * param(P::out_stride) + to_column, sum);
+        });
+      });
+    });
+  }
+  Expr sum_of_lanes(Expr from) {
+    Statement total{Statement::Kind::accumulator};
+    total.var = fresh();
+    total.monoid = Monoid::sum;
+    total.dtype = dtype();
+    block.push_back(total);
+    vector(number(lanes()), [&](Expr lane) {
+      Statement add{Statement::Kind::accumulate};
+      add.var = total.var;
+      add.monoid = Monoid::sum;
+      add.values = {read(B::tile, from + lane)};
+      block.push_back(add);
+    });
+    return local(total.var, dtype());
+  }
+
+  const FewRowsVariant v_;
+};
+
+}  // namespace
+
+FewRowsVariant few_rows_variant(int64_t rows, int lanes) {
+  // As many sums as there are registers, less those that a step loads.
+  bool many = lanes >= 16;
+  if (rows == 1) return {1, many ? 8 : 6};
+  if (rows == 2) return {2, many ? 8 : 4};
+  if (rows <= 4 || !many) return {4, many ? 6 : 2};
+  return {8, 3};
+}
+
+TaskNest few_rows_nest(const FewRowsVariant& v) {
+  FewRowsTask t(v);
+  int task_var = t.fresh();
+  t.run(index(task_var));
+  Nest n;
+  n.name = "product_few_rows";
+  for (int k = 0; k < B::count; ++k) n.buffers.push_back({DType::Float32, false, "", true});
+  n.buffers[B::a].dtype = n.buffers[B::b].dtype = v.operands, n.buffers[B::result].dtype = v.result;
+  for (DType d : v.epilogue.operands) n.buffers.push_back({d, false, "", true});
+  for (int k : {B::out, B::tile, B::result}) n.buffers[size_t(k)].written = true;
+  for (int k : {B::out, B::out_before}) n.buffers[size_t(k)].unique = false;
+  // The result of an epilogue may take the memory of an operand.
+  for (int k = B::result; v.beside && k < int(n.buffers.size()); ++k) n.buffers[size_t(k)].unique = false;
+  n.params = P::count + v.epilogue.params;
+  n.task_var = task_var;
+  n.tasks = param(P::tasks);
+  n.cost = param(P::m) * param(P::columns) * param(P::k);
+  n.body = std::move(t.block);
+  int64_t lanes = t.lanes();
+  return {std::move(n), {{B::tile, number(v.rows * v.columns * lanes)}}, {{B::out_before, B::out}}};
+}
+
+}  // namespace facula::device::cpu

@@ -1,0 +1,44 @@
+#include "facula/schedule/product_choice.h"
+
+#include "facula/schedule/flatten.h"
+
+namespace facula::schedule {
+
+namespace {
+
+// Nanoseconds, measured on an Emerald Rapids processor, for AVX2 with OpenBLAS's kernels for it and for AVX-512 with oneDNN's.
+struct Speeds {
+  double generated, library;  // of a multiplication and its addition
+};
+constexpr Speeds kNarrow{2 / 92.0, 2 / 84.0}, kWide{2 / 180.0, 2 / 167.0};
+constexpr double kPack = 0.35;       // packing an element of the right operand
+constexpr double kRead = 0.23;       // what a library spends on such an element
+constexpr double kPackLeft = 0.3;    // packing an element of the left operand, once for each block of columns
+constexpr double kAddNear = 0.3;     // adding the sum of a K block to an element that the second cache holds
+constexpr double kAddFar = 1.0;      // and to one that it does not
+constexpr double kPass = 0.3;        // reading and writing an element once more, in a kernel of its own
+constexpr double kAdvantage = 0.95;  // generated / library from which the model is believed
+
+}  // namespace
+
+ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches) {
+  const Speeds& speed = lanes >= 16 ? kWide : kNarrow;
+  ProductTiles t = product_tiles(s, lanes, 1, caches);
+  double m = double(s.m), n = double(s.n), k = double(s.k), count = double(s.count);
+  auto whole = [](int64_t size, int64_t piece) { return double(ceil_div(size, piece) * piece); };
+  double terms = whole(s.m, t.rows) * whole(s.n, t.vectors * lanes) * k;
+  bool far = m * n * double(sizeof(float)) > double(caches.second);
+  double adds = m * n * double(ceil_div(s.k, t.terms));
+  double generated = terms * speed.generated + n * k * kPack +
+                     m * k * double(ceil_div(s.n, t.block_columns)) * kPackLeft +
+                     adds * (far ? kAddFar : kAddNear);
+  double library = m * n * k * speed.library + n * k * kRead + (epilogue ? m * n * kPass : 0);
+  return {count * generated, count * library};
+}
+
+bool prefers_generated(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches) {
+  auto costs = product_costs(s, epilogue, lanes, caches);
+  return costs.generated < kAdvantage * costs.library;
+}
+
+}  // namespace facula::schedule
