@@ -276,9 +276,12 @@ class _Trace:
         self.changed: set[Any] = set()  # whose numbers an effect changes
         # The fakes of objects of C++ classes, by identity, and the objects (_library/fake_class_registry.py).
         self.fakes: dict[int, tuple[Any, Any]] = {}
+        # Weights of sparse embeddings, and flags of the rows taken.
+        self.tables: dict[int, tuple[Any, list]] = {}
         self.modules: dict[int, Any] = {}  # that were called, by identity
         self.attributes: dict[int, dict] = {}  # their attributes when they were first called
         self.lines: dict[int, tuple[Any, str]] = {}  # these modules, and the lines that called them first
+        self.dense_for_now: list[Any] = []  # embeddings that are being called
 
     # Whether the program repeats the calls of the function, and not what Python does: True for trace().
     repeats_calls_alone = True
@@ -320,6 +323,51 @@ class _Trace:
         self.changed.add(whose)
         self.effects.append(effect)
         return True
+
+    # ---- tables whose gradients are sparse outside of traces
+
+    def without_sparse(self, module: Any, *_: Any) -> None:
+        """Lets an embedding have a dense gradient: a graph has no sparse tensors."""
+        from .nn import Embedding
+
+        if isinstance(module, Embedding) and module.sparse and self.repeats_calls_alone:
+            self.tables.setdefault(id(module.weight), (module.weight, []))
+            module.sparse = False
+            self.dense_for_now.append(module)
+
+    def note_rows(self, module: Any, args: tuple, result: Any) -> None:
+        """Notes the rows of a table whose gradient is computed, by a hook that the backward pass calls."""
+        if module not in self.dense_for_now:
+            return
+        self.dense_for_now.remove(module)
+        module.sparse = True
+        if module.scale_grad_by_freq:
+            raise RuntimeError(
+                "embedding: scale_grad_by_freq not supported with sparse gradients\n"
+                "  hint: leave sparse False"
+            )
+        flags = self.tables[id(module.weight)][1]
+
+        def note(_: Any) -> None:
+            rows = _C.functions.zeros([module.weight.shape[0]], dtype=_C.bool)
+            rows = rows.index_fill(0, args[0].reshape(-1), True)
+            if module.padding_idx is not None:
+                rows[module.padding_idx] = False
+            flags.append(rows)
+
+        if result.requires_grad:
+            result.register_hook(note)
+
+    def refuse_dense_tables(self) -> None:
+        """Refuses a program that would leave a dense gradient where the function leaves a sparse one."""
+        for table, flags in self.tables.values():
+            if flags and table.grad is not None:
+                raise _broken(
+                    "python",
+                    "embedding",
+                    "has sparse=True, and its gradient is left when the traced function ends",
+                    "end the function with zero_grad(), or leave sparse False",
+                )
 
     # ---- modules
 
@@ -468,6 +516,24 @@ def counted() -> list[Tensor]:
     return _traces[-1].counted if _traces else []
 
 
+def notes_rows() -> bool:
+    """Returns whether a function is traced whose embeddings note the rows that they take."""
+    return bool(_traces) and _traces[-1].repeats_calls_alone
+
+
+def rows_taken(table: Tensor) -> Tensor | None:
+    """While a function is traced: returns flags of the rows that a sparse gradient of this table would have;
+    None if its gradient is dense outside of traces too.
+    """
+    flags = _traces[-1].tables.get(id(table), (table, []))[1] if _traces else []
+    if not flags:
+        return None
+    rows = flags[0]
+    for more in flags[1:]:
+        rows = rows | more
+    return rows
+
+
 def require(valid: Tensor, kind: type[Exception], text: str) -> None:
     """Raises unless ``valid``, a tensor of one bool; while a function is traced, its program checks it at
     the end of each call. In a batch of calls (vmap) all have to be true; elements on meta are not
@@ -548,6 +614,7 @@ def traced_by(
             return _Result(len(results) - 1, _kind_of(x))
 
         tree = tree_map(numbered, f(*a, **k))
+        left.refuse_dense_tables()
         return results + [valid for valid, _, _ in left.checks]
 
     name = getattr(f, "__name__", type(f).__name__).strip("<>")
@@ -595,13 +662,18 @@ def _stand_in(handle: Tensor, example: Tensor) -> Tensor:
 @contextlib.contextmanager
 def _watched_modules(trace: _Trace) -> Iterator[None]:
     """Lets the trace see each module that is called."""
-    from .nn.modules.module import register_module_forward_pre_hook
+    from .nn.modules import module
 
-    handle = register_module_forward_pre_hook(trace.watch)
+    before = (trace.watch, trace.without_sparse)
+    handles = [module.register_module_forward_pre_hook(f) for f in before]
+    handles.append(module.register_module_forward_hook(trace.note_rows))
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
+        for embedding in trace.dense_for_now:
+            embedding.sparse = True
 
 
 def load(path: str | os.PathLike) -> Program:

@@ -98,6 +98,61 @@ def test_a_step_of_training_is_a_program(make, shape, optimizer):
     same_states(eager, traced, 1e-4)
 
 
+def test_sparse_adam_steps_the_rows_that_were_taken():
+    def made(rows):
+        table = nn.Embedding(9, 4, padding_idx=2, sparse=True)
+        table.load_state_dict({"weight": rows})
+        optimizer = optim.SparseAdam(table.parameters(), lr=0.05)
+
+        def step(i, y):
+            loss = ((table(i) + table(i.flip(0))).tanh() - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return table, optimizer, step
+
+    rows = facula.randn(9, 4)
+    (table, optimizer, eager), (traced_table, traced_optimizer, traced) = made(rows), made(rows)
+    first = facula.tensor([1, 1, 2, 7])
+    program = trace(traced, first, facula.randn(4, 4))
+    assert table.sparse and traced_table.sparse
+    for k in range(6):
+        i, y = first if k == 0 else facula.randint(0, 8, (4,)), facula.randn(4, 4)
+        same(eager(i, y).detach(), (program if k < 4 else traced)(i, y).detach(), 1e-5)
+        same(table.weight.detach(), traced_table.weight.detach(), 1e-5)
+    states = [next(iter(o.state.values())) for o in (optimizer, traced_optimizer)]
+    assert states[0]["step"] == states[1]["step"] == 6
+    for name in ("exp_avg", "exp_avg_sq"):
+        same(states[0][name], states[1][name], 1e-5)
+    assert facula.equal(traced_table.weight[[2, 8]], rows[[2, 8]])  # of padding, and never taken
+
+
+def test_what_would_step_other_rows_than_a_sparse_gradient_has_is_refused():
+    table = nn.Embedding(5, 3, sparse=True)
+    i = facula.tensor([1, 2])
+
+    def step_with(optimizer, loss_of):
+        def step(i):
+            loss = loss_of(i)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step
+
+    with pytest.raises(NotImplementedError, match="Adam: a parameter is the table of an embedding"):
+        trace(step_with(optim.Adam(table.parameters()), lambda i: table(i).sum()), i)
+    tied = optim.SparseAdam(table.parameters())
+    program = trace(step_with(tied, lambda i: (table(i) @ table.weight.t()).sum()), i)
+    with pytest.raises(RuntimeError, match="SparseAdam does not support dense gradients"):
+        program(i)
+    with pytest.raises(RuntimeError, match="SparseAdam does not support dense gradients"):
+        trace(step_with(tied, lambda i: table.weight.sum() + 0 * i.sum()), i)
+
+
 def test_random_numbers_are_drawn_as_in_eager():
     def draw(x):
         return F.dropout(x, 0.5) + facula.rand_like(x)

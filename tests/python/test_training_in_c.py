@@ -43,6 +43,18 @@ def cnn():
     )  # fmt: skip
 
 
+class WithTable(nn.Module):
+    """A model whose scores a table changes by integers in the input, or by the signs of its first numbers."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.table = model, nn.Embedding(17, 17, sparse=True)
+
+    def forward(self, x):
+        ids = (x.flatten(1)[:, 0] > 0).long() if x.is_floating_point() else x
+        return self.model(x) + self.table(ids).movedim(-1, 1)
+
+
 MODELS = {
     "mlp": (mlp, lambda r: (r.standard_normal((SAMPLES, 8)), r.integers(0, 17, SAMPLES))),
     "cnn": (cnn, lambda r: (r.standard_normal((SAMPLES, 2, 6, 6)), r.integers(0, 17, SAMPLES))),
@@ -62,6 +74,7 @@ OPTIMIZERS = {
     "RMSprop": {"momentum": 0.5, "centered": True},
     "Rprop": {},
     "SGD": {"lr": 0.05, "momentum": 0.9, "nesterov": True},
+    "SparseAdam": {"lr": 0.05},
 }
 
 
@@ -81,6 +94,9 @@ def training(make, optimizer, options):
     parameters = list(model.parameters())
     if optimizer == "Muon":  # it takes matrices only
         parameters = [p for p in parameters if p.dim() == 2]
+    elif optimizer == "SparseAdam":  # and it tables whose gradients are sparse
+        model = WithTable(model)
+        parameters = [model.table.weight]
     its = getattr(optim, optimizer)(parameters, **options)
 
     def step(x, y):
@@ -88,6 +104,8 @@ def training(make, optimizer, options):
         loss = F.cross_entropy(model(x), y)
         loss.backward()
         its.step()
+        if optimizer == "SparseAdam":
+            model.zero_grad()
         return loss
 
     return model, step

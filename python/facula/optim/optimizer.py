@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from .. import _C
 from .._queries import typename
-from ..program import assume_items, check_unchanged, operand, refuse
+from ..program import assume_items, check_unchanged, operand, refuse, rows_taken
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 Tensor = _C.Tensor
@@ -359,6 +359,7 @@ class Optimizer:
                         group[option] = operand(f"{option} of {name}", (self, k, option), read)
             self._groups_outside = [(group, before) for group, before in zip(self.param_groups, own)]
             result = step(self, *args, **kwargs)
+            self._refuse_rows()
         finally:
             self.__dict__.pop("_groups_outside", None)
             for group, before in zip(self.param_groups, own):
@@ -367,6 +368,19 @@ class Optimizer:
         for state in self.state.values():
             assume_items(f"the state of a parameter of {name}", state)
         return result
+
+    # Whether a traced step changes only the rows of a table that a sparse gradient would have.
+    _steps_rows = False
+
+    def _refuse_rows(self) -> None:
+        if not self._steps_rows and any(
+            rows_taken(p) is not None for g in self.param_groups for p in g["params"]
+        ):
+            raise NotImplementedError(
+                f"{type(self).__name__}: a parameter is the table of an embedding with sparse=True, "
+                "whose rows only SparseAdam steps in a traced function\n"
+                "  hint: leave sparse False, or give the table to SparseAdam"
+            )
 
     def _outside_of_trace(self, group: dict[str, Any]) -> dict[str, Any]:
         """Returns the options of a group as numbers, with which a first state is computed during a trace."""
@@ -502,11 +516,16 @@ class GroupOptimizer(Optimizer):
     def _step_group(self, group: dict[str, Any]) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define step()")
 
+    def _trace_group(self, group: dict[str, Any]) -> None:
+        """Steps a group in a function that is traced."""
+        self._step_group(group)
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self._loss_of(closure)
+        step_group = self._trace_group if _C.is_tracing() else self._step_group
         with _C.GradMode(False):
             for group in self.param_groups:
-                self._step_group(group)
+                step_group(group)
         return loss
 
 

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from .. import _C
-from .optimizer import GroupOptimizer, check_betas, check_options, parameters_by_layout, rate, with_values
+from ._sparse_rows import TracedSparseAdam
+from .optimizer import check_betas, check_options, parameters_by_layout, rate, with_values
 
 
-class SparseAdam(GroupOptimizer):
+class SparseAdam(TracedSparseAdam):
     """Adam that updates moments and parameters only at the indices of a sparse gradient.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014.
@@ -68,6 +69,6 @@ class SparseAdam(GroupOptimizer):
 
         mean = moved(state["exp_avg"], values, 1 - beta1)
         square = moved(state["exp_avg_sq"], values.pow(2), 1 - beta2)
-        step = state["step"]
+        step = float(state["step"])  # a traced step counts in a tensor
         size = rate(group["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
         p.add_(with_values(grad, -size * mean.div_(square.sqrt_().add_(group["eps"]))))

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "facula/graph/objects.h"
 #include "facula/io/value.h"
 
 namespace facula::io {
@@ -24,7 +25,7 @@ ObjectState state_of(const CustomClassHolder& object);
 // process has the class.
 Ref<CustomClassHolder> restored(const ObjectState& saved);
 
-using Objects = std::vector<Ref<CustomClassHolder>>;
+using graph::Objects;
 // The list of the objects and of those that they hold; `numbers` receives the place of each of the objects in it. Raises
 // NotImplementedError for objects that hold each other.
 List list_of_objects(const Objects& objects, std::vector<size_t>& numbers);

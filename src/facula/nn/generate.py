@@ -400,6 +400,8 @@ def optimizers_of(package: Package, to: Translation) -> list[TypedOptimizer]:
         unit = package.unit(f"optim.{path.stem}")
         for name in unit.classes:
             thing = Thing("class", unit, name)
+            if (unit.name, name) in NATIVE_CLASSES:
+                continue
             lineage = to.lineage(thing)
             roots = [(base.unit.name, base.name) for base in to.bases(lineage[-1])]
             if name in OPTIMIZERS_NOT_HERE or [NATIVE_CLASSES.get(r) for r in roots] != ["optimizer_class"]:

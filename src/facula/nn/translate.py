@@ -21,6 +21,7 @@ NATIVE_CLASSES = {
     ("nn.modules.container", "Sequential"): "sequential_class",
     ("optim.optimizer", "Optimizer"): "optimizer_class",
     ("optim.optimizer", "GroupOptimizer"): "optimizer_class",
+    ("optim._sparse_rows", "TracedSparseAdam"): "optimizer_class",
 }
 NATIVE_FUNCTIONS = {
     ("nn.parameter", "Parameter"): "make_parameter",
