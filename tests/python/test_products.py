@@ -1,5 +1,9 @@
 """Matrix products by generated kernels, with what follows them as an epilogue."""
 
+import os
+import subprocess
+import sys
+
 import facula.nn.functional as F
 import numpy as np
 import pytest
@@ -126,6 +130,35 @@ def test_a_step_of_training_has_the_same_gradients_with_epilogues(generated):
 
     for got, want in zip(gradients(True), gradients(False), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+STORED = """
+import facula
+import facula.nn.functional as F
+facula.manual_seed(0)
+x, w, r = facula.randn(40, 30), facula.randn(50, 30), facula.randn(40, 50)
+f = facula.compile(lambda x: r + 0.3 * F.silu(F.linear(x, w)))
+f(x)
+with facula.profile() as prof:
+    y = f(x)
+print([e.name for e in prof.events() if e.category == "kernel"], y.tolist())
+"""
+
+
+def test_a_stored_plan_has_its_epilogues(tmp_path):
+    environment = {
+        **os.environ,
+        "FACULA_PRODUCTS": "generated",
+        "FACULA_CACHE_DIR": str(tmp_path),
+        "FACULA_LOG": "cache",
+    }
+    command = [sys.executable, "-c", STORED]
+    first, second = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)
+    )
+    assert "hit plan" in second.stdout + second.stderr
+    lines = [[x for x in run.stdout.splitlines() if x.startswith("[")] for run in (first, second)]
+    assert lines[0] == lines[1] and lines[0][0].startswith("['product']")
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 9, 16])
