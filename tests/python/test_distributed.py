@@ -605,6 +605,28 @@ def test_a_killed_rank_is_named_by_all_others(victim, transport):
         assert seconds < SOON and f"rank {victim} (pid" in text and "died" in text, text
 
 
+def give_up(rank):
+    """Rank 1 ends while others send to it: their connections to it break before they have read why."""
+    if rank == 1:
+        dist.barrier()
+        dist.group.WORLD._native.abort("rank 1 gives up")
+        os._exit(0)
+    x = facula.ones(1_000_000)
+    with pytest.raises(RuntimeError) as error:
+        dist.barrier()
+        while True:
+            dist.all_reduce(x)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("transport", ["", "tcp"])
+def test_a_rank_that_gives_up_tells_the_others_why(transport):
+    for _ in range(2):
+        answers = outcomes(3, give_up, environment={"FACULA_DISTRIBUTED_TRANSPORT": transport})
+        assert answers.pop(1) == ("ended", 0)
+        assert all(a[0] == "result" and "rank 1 gives up" in a[1] for a in answers), answers
+
+
 def die_in_init(rank, victim, port):
     limit = timedelta(seconds=60)
     store = dist.TCPStore("127.0.0.1", port, None, False, limit)

@@ -207,17 +207,22 @@ void Group::mark_dead(int rank, const std::string& how) {
   if (messages_) messages_->wake();
 }
 
-// A rank that raises tells the others why before it ends. Its other connections may be seen to close earlier.
+// A rank that raises tells the others why before it ends. Its other connections may be seen to close earlier; this one
+// closes with the process, so that the wait is short unless the machine is busy.
 void Group::hear_last_words(int peer) {
+  constexpr int kMilliseconds = 1000;
   Peer& p = *peers_[size_t(peer)];
-  for (int k = 0; k < 100 && p.control && !p.dead.load() && inbox_.abort_text().empty(); ++k) {
+  for (int k = 0; k < kMilliseconds && p.control && !p.dead.load() && inbox_.abort_text().empty(); ++k) {
     if (k) usleep(1000);
     tick_remote(peer);
   }
 }
 
-void Group::abort(const std::string& reason) {
-  inbox_.set_abort(reason);
+// The first reason that this rank has heard of counts, and the others may not know it yet.
+void Group::abort(const std::string& latest) {
+  inbox_.set_abort(latest);
+  std::string first = inbox_.abort_text();
+  const std::string& reason = first.empty() ? latest : first;
   for (auto& p : peers_) {
     if (!p) continue;
     if (p->inbox) p->inbox->set_abort(reason);

@@ -105,10 +105,10 @@ ssize_t TcpLink::write_some(const void* data, size_t bytes) {
 ssize_t TcpLink::read_some(void* to, size_t bytes) { return ::recv(socket_, to, bytes, MSG_DONTWAIT); }
 
 size_t TcpLink::try_send(const void* data, size_t bytes) {
-  if (closed_) return 0;
+  if (is_closed()) return 0;
   ssize_t n = write_some(data, bytes);
   if (n >= 0) return size_t(n);
-  if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) closed_ = true;
+  if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) broken_ = true;
   return 0;
 }
 

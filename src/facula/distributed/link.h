@@ -84,7 +84,7 @@ class TcpLink : public Link {
   void consume(size_t bytes) override;
   size_t try_receive(void* to, size_t bytes) override;
   int descriptor() const override { return socket_; }
-  bool is_closed() const override { return closed_; }
+  bool is_closed() const override { return closed_ || broken_; }
   void reset();  // ends the connection at once; the other side learns of it even if it cannot answer
 
  protected:
@@ -95,7 +95,8 @@ class TcpLink : public Link {
  private:
   void fill();
   int socket_;
-  bool closed_ = false;
+  bool closed_ = false;  // nothing more can be read
+  bool broken_ = false;  // nothing can be sent; what the other side sent before it went can still be read
   std::unique_ptr<char[]> buffer_;
   size_t begin_ = 0, end_ = 0;
 };
