@@ -4,7 +4,7 @@
 
 all_reduce: the link has no limit. Rounds of Facula and of the peer alternate, and medians are compared.
 overlap: at 1 Gb/s, the part of the communication of a step of ResNet-18 that computation hides. Backward can
-hide as much as it lasts itself, so that part is shown as well; the batch is such that it lasts long enough.
+hide as much as it lasts itself, so that part is shown as well.
 powersgd: at 100 Mb/s, the time of a step with PowerSGD of rank 2 and with allreduce, and the final losses.
 """
 
@@ -45,7 +45,7 @@ for name, elements, repeats in (("1 KB", 256, 500), ("1 MB", 1 << 18, 50), ("64 
     "overlap": RESNET18
     + """
 net = nn.parallel.DistributedDataParallel(resnet18())
-x, y = torch.randn(32, 3, 32, 32), torch.randint(10, (32,))
+x, y = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
 backward = []
 def step():
     loss = nn.functional.cross_entropy(net(x), y)
