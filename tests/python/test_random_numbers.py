@@ -1,15 +1,19 @@
 """Random numbers: what they are drawn from, and that new numbers compile nothing."""
 
 import math
+import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import facula._C as C
 import numpy as np
 import pytest
 
 import facula as F
+
+PEER = Path(os.environ.get("FACULA_PEER", Path(__file__).resolve().parents[2] / ".peer/bin/python"))
 
 
 @pytest.fixture(autouse=True)
@@ -371,3 +375,29 @@ def test_the_alias_draws_pytorchs_numbers():
     )
     assert eval(done.stdout) == pytest.approx([0.53492254, 0.198803186, 0.659211695]), done.stderr
     assert F.manual_seed(7) and F.rand(1).item() != pytest.approx(0.53492254)
+
+
+ORDERS_OF_LOADERS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+for make in (lambda: list(range(10)), lambda: TensorDataset(torch.arange(10))):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        own = torch.Generator().manual_seed(seed)
+        loaders = [DataLoader(make(), batch_size=4, shuffle=True, drop_last=d, generator=g)
+                   for d in (False, True) for g in (None, own)]
+        for loader in loaders:
+            print([[batch[0] if type(batch) is list else batch for batch in loader] for _ in range(3)])
+        print(torch.rand(1).item(), torch.rand(1, generator=own).item())
+"""
+
+
+@pytest.mark.skipif(not PEER.exists(), reason="PyTorch is not installed: FACULA_PEER")
+def test_loaders_behind_the_alias_shuffle_as_pytorch_does():
+    """A half of all seeds shows whether a seed is drawn from 63 bits or from the numbers below 2**63 - 1."""
+    printed = []
+    for command in ([str(PEER)], [sys.executable, "-m", "facula.torch"]):
+        done = subprocess.run([*command, "-c", ORDERS_OF_LOADERS], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert printed[0] == printed[1]

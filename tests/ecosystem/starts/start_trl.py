@@ -3,7 +3,7 @@
 from datasets import Dataset
 from made import fill, show
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 words = ["[PAD]", "[EOS]", "[UNK]", *"a cat dog sat on the mat ran".split()]
@@ -33,6 +33,7 @@ settings = SFTConfig(
     logging_strategy="steps",
 )  # fmt: skip
 trainer = SFTTrainer(model, settings, train_dataset=table, processing_class=tokenizer)
+trainer.remove_callback(PrinterCallback)  # it prints times
 trainer.train()
 print()
 show("losses", [line["loss"] for line in trainer.state.log_history if "loss" in line])

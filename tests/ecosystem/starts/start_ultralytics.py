@@ -1,5 +1,9 @@
 """A detector of made weights: its parts, its loss, and a prediction."""
 
+import os
+
+os.environ |= {"YOLO_CONFIG_DIR": ".", "YOLO_VERBOSE": "false"}  # else the first run on a machine prints more
+
 import torch
 from made import data, fill, show, uniform
 from ultralytics.nn.modules import SPPF, C2f, Conv

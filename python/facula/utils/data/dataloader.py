@@ -178,7 +178,7 @@ class DataLoader(Generic[Item]):
             count = len(sampler)  # type: ignore[arg-type]
             end = count - count % size if batches.drop_last else count
             if type(sampler) is RandomSampler:
-                for _, index in zip(range(0, end, size), sampler.batches(size)):
+                for index, _ in zip(sampler.batches(size), range(0, end, size)):
                     yield [_C.functions.index_select(t, 0, index) for t in dataset.tensors]
             else:
                 for at in range(0, end, size):

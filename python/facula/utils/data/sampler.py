@@ -72,7 +72,8 @@ class RandomSampler(Sampler[int]):
             for size in chunk_sizes(count):
                 yield f.randint(0, n, [size], generator=generator)
         else:
-            for at in range(0, count if n else 0, n or 1):
+            # PyTorch draws an order for a rest of 0 samples too; the next pass of `generator` depends on it.
+            for at in range(0, count + 1 if n else 0, n or 1):
                 yield f.randperm(n, generator=generator)[: count - at]
 
     def batches(self, size: int) -> Iterator[Tensor]:
@@ -195,4 +196,4 @@ def chunk_sizes(count: int) -> Iterator[int]:
 
 def draw_seed(generator: Any = None) -> int:
     """Draws a seed for another generator."""
-    return int(_C.functions.randint(0, 2**63 - 1, [1], generator=generator).item())
+    return int(_C.functions.empty([], dtype=_C.int64).random_(generator=generator).item())
