@@ -20,8 +20,8 @@ from typing import Any
 __all__ = ["PackagedProgram", "load_package"]
 
 _RANK = 16
-# A process that has imported the package has loaded libfacula.so; its memory for variables of threads is small
-# and may not hold those of both libraries.
+# A process that has imported the package has loaded libfacula.so; its memory for variables of threads may not
+# hold those of both libraries.
 _LIBRARY = "libfacula.so" if __package__ else "libfacula_runtime.so"
 
 
