@@ -64,7 +64,9 @@ class PackagedProgram:
         library: str | os.PathLike | None = None,
         extensions: Iterable[str | os.PathLike] = (),
     ) -> None:
-        self._library, self._program = _library(library), None
+        extensions, self._program = list(extensions), None
+        # Operators and classes of users are made of the functions of libfacula.so.
+        self._library = _library(library or (extensions and Path(__file__).with_name("libfacula.so")))
         for extension in extensions:
             if self._library.facula_load_library(os.fsencode(extension)):
                 self._fail()
@@ -138,7 +140,7 @@ def load_package(
 ) -> PackagedProgram:
     """Loads a package for NumPy arrays. ``library`` is the path of ``libfacula_runtime.so``, or of
     ``libfacula.so``, which the package uses; by default it is in the folder of this file. ``extensions`` are
-    libraries of operators and classes that the program calls, which ``libfacula.so`` loads. A package
-    contains machine code, which is run: load only packages that you trust.
+    libraries of operators and classes that the program calls, for which the default is ``libfacula.so``. A
+    package contains machine code, which is run: load only packages that you trust.
     """
     return PackagedProgram(path, library, extensions)
