@@ -1,6 +1,6 @@
 /* Measures calls of a package from C: prints the microseconds of loading it, of the first call and of a call, as JSON.
  *
- *   cc call.c -I src/facula/deploy -L build/python/facula -lfacula -o call
+ *   cc call.c -I src/facula/deploy -L build/python/facula -lfacula_runtime -o call
  *   ./call model.fpk BATCH
  */
 #include <facula_c.h>

@@ -135,7 +135,8 @@ def call_from_c(folder: str, name: str) -> float:
     """Returns the seconds of a call of a package from C."""
     import facula
 
-    library, program = Path(facula.__file__).with_name("libfacula.so"), os.path.join(folder, "call")
+    library = Path(facula.__file__).with_name("libfacula_runtime.so")
+    program = os.path.join(folder, "call")
     root = Path(__file__).resolve().parents[1]
     command = ["cc", "-O2", root / "bench/call.c", f"-I{root / 'src/facula/deploy'}", library, "-o", program]
     command += [f"-Wl,-rpath,{library.parent}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]

@@ -52,6 +52,25 @@ print(f"loss {losses[0]:.3f} to {losses[-1]:.4f}, with facula {torch.__version__
 """
 
 
+PACKAGE = """
+import facula
+program = facula.export.export(facula.nn.Linear(3, 2, bias=False), (facula.ones(4, 3),))
+facula.package(program, "model.fpk")
+program.module()(facula.ones(4, 3)).detach().numpy().tofile("expected")
+"""
+# The file of packages and NumPy, which load libfacula_runtime.so alone.
+PACKAGED = """
+import sys, importlib.util, numpy
+spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
+packaged = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(packaged)
+result = packaged.load_package("model.fpk")(numpy.ones((4, 3), "float32"))
+assert (result == numpy.fromfile("expected", "float32").reshape(4, 2)).all(), result
+maps = open("/proc/self/maps").read()
+assert "facula_runtime" in maps and "facula_llvm" not in maps and "libfacula.so" not in maps
+"""
+
+
 # Of the libraries inside, those that are linked in too (cmake/notices.cmake).
 NOTICES = {*"onednn openblas ducc0 llvm gcc-runtime highway fmt minizip zlib openssl zstd ncurses".split()}
 SOON_ASLEEP = r"GOMP_SPINCOUNT = '\d{4}'"  # threads that wait, by cmake/omp_wait.cpp
@@ -99,6 +118,9 @@ def main(folder):
         used = subprocess.run([python, "-c", USE], cwd=work, env=plain, capture_output=True, text=True)
         assert used.returncode == 0 and f"{new}/env" in used.stdout, used  # the installed package, no other
         assert re.search(SOON_ASLEEP, used.stderr), used.stderr
+        module = next(Path(new).glob("env/lib/python*/site-packages/facula/packaged.py"))
+        subprocess.run([python, "-c", PACKAGE], cwd=work, env=plain, check=True)
+        subprocess.run([python, "-c", PACKAGED, module], cwd=work, env=plain, check=True)
         code = "import torch; print(torch.ones(2).type(), torch.__version__)"
         alias = subprocess.run(
             [python, "-m", "facula.torch", "-c", code], cwd=work, env=plain, capture_output=True, text=True

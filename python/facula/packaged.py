@@ -1,4 +1,4 @@
-"""Packaged programs for NumPy arrays: this module needs NumPy and the library ``libfacula.so`` alone,
+"""Packaged programs for NumPy arrays: this file needs NumPy and the library ``libfacula_runtime.so`` alone,
 neither LLVM nor the rest of the package.
 
 >>> import os, tempfile, numpy
@@ -20,6 +20,9 @@ from typing import Any
 __all__ = ["PackagedProgram", "load_package"]
 
 _RANK = 16
+# A process that has imported the package has loaded libfacula.so; its memory for variables of threads may not
+# hold those of both libraries.
+_LIBRARY = "libfacula.so" if __package__ else "libfacula_runtime.so"
 
 
 class _Array(ctypes.Structure):
@@ -35,7 +38,7 @@ class _Array(ctypes.Structure):
 
 
 def _library(path: str | os.PathLike | None = None) -> Any:
-    library = ctypes.CDLL(os.fspath(path or Path(__file__).with_name("libfacula.so")))
+    library = ctypes.CDLL(os.fspath(path or Path(__file__).with_name(_LIBRARY)))
     array, program = ctypes.POINTER(_Array), ctypes.c_void_p
     library.facula_error.restype = ctypes.c_char_p
     library.facula_load.restype, library.facula_load.argtypes = program, [ctypes.c_char_p]
@@ -61,7 +64,9 @@ class PackagedProgram:
         library: str | os.PathLike | None = None,
         extensions: Iterable[str | os.PathLike] = (),
     ) -> None:
-        self._library, self._program = _library(library), None
+        extensions, self._program = list(extensions), None
+        # Operators and classes of users are made of the functions of libfacula.so.
+        self._library = _library(library or (extensions and Path(__file__).with_name("libfacula.so")))
         for extension in extensions:
             if self._library.facula_load_library(os.fsencode(extension)):
                 self._fail()
@@ -90,7 +95,7 @@ class PackagedProgram:
     def _arrays(self, arrays: tuple) -> tuple[Any, list]:
         import numpy
 
-        alive = [numpy.ascontiguousarray(x) for x in arrays]
+        alive = [numpy.asarray(x, order="C") for x in arrays]
         descriptions = (_Array * max(len(alive), 1))()
         for d, x in zip(descriptions, alive):
             d.dtype, d.rank, d.data = x.dtype.name.encode(), x.ndim, x.ctypes.data
@@ -133,8 +138,9 @@ def load_package(
     library: str | os.PathLike | None = None,
     extensions: Iterable[str | os.PathLike] = (),
 ) -> PackagedProgram:
-    """Loads a package for NumPy arrays. ``library`` is the path of ``libfacula.so``, by default in the folder
-    of this module; ``extensions`` are libraries of operators and classes that the program calls. A package
-    contains machine code, which is run: load only packages that you trust.
+    """Loads a package for NumPy arrays. ``library`` is the path of ``libfacula_runtime.so``, or of
+    ``libfacula.so``, which the package uses; by default it is in the folder of this file. ``extensions`` are
+    libraries of operators and classes that the program calls, for which the default is ``libfacula.so``. A
+    package contains machine code, which is run: load only packages that you trust.
     """
     return PackagedProgram(path, library, extensions)

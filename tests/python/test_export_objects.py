@@ -266,13 +266,14 @@ def test_a_loaded_program_runs_without_python_from_the_state_that_was_saved(libr
     for k, x in enumerate(batch):
         numpy.save(tmp_path / f"{k}.npy", x.numpy())
     code = """
-import importlib.util, sys, numpy
+import importlib.util, pathlib, sys, numpy
 spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
 packaged = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(packaged)
+whole = pathlib.Path(sys.argv[1]).with_name("libfacula.so")
 for extensions in ([], [sys.argv[3]]):
     try:
-        p = packaged.load_package(sys.argv[2] + "/m.fpk", extensions=extensions)
+        p = packaged.load_package(sys.argv[2] + "/m.fpk", whole, extensions)
     except RuntimeError as e:
         print(e)
 for k in range(3):

@@ -1,5 +1,6 @@
 """Packages: programs that run by the C interface, without Python, LLVM or a compiler."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,14 +12,18 @@ import numpy as np
 import pytest
 from facula.export import Dim, export
 from facula.export._package import _available
-from facula.program import trace
+from facula.program import load, trace
+from support import operators
 
 import facula
 from facula import nn
 
 ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "src/facula/deploy/facula_c.h"
-LIBRARY = Path(facula.__file__).with_name("libfacula.so")
+FOLDER = Path(facula.__file__).parent
+RUNTIME = FOLDER / "libfacula_runtime.so"
+BESIDE = ("libfacula_numerics.so", "libfacula_sort.so", "libfacula_openblas.so", "libfacula_omp_wait.so")
+needs_runtime = pytest.mark.skipif(not RUNTIME.exists(), reason="make build makes libfacula_runtime.so")
 
 
 def net():
@@ -34,26 +39,25 @@ def package(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="session")
-def bare(tmp_path_factory):
-    """The library in a folder without LLVM, and the loader's path to what it needs."""
+@pytest.fixture(scope="session", params=[pytest.param(RUNTIME.name, marks=needs_runtime), "libfacula.so"])
+def bare(request, tmp_path_factory):
+    """A library that runs packages, in a folder without LLVM."""
     folder = tmp_path_factory.mktemp("bare")
-    shutil.copy(LIBRARY, folder)
-    for name in ("libfacula_sort.so", "libfacula_openblas.so", "libfacula_omp_wait.so"):
-        if LIBRARY.with_name(name).exists():
-            shutil.copy(LIBRARY.with_name(name), folder)
-    return folder
+    for name in (request.param, *BESIDE):
+        if (FOLDER / name).exists():
+            shutil.copy(FOLDER / name, folder)
+    return folder / request.param
 
 
-def run_alone(code, *args, folder, cache):
+def run_alone(code, *args, library, cache):
     """Runs Python code that has NumPy, but not the package, in a process without caches of kernels."""
     environment = {
         "PATH": "/usr/bin:/bin",
         "FACULA_CACHE_DIR": str(cache),
         "PYTHONPATH": str(Path(np.__file__).parents[1]),
     }
-    command = [sys.executable, "-c", code, *map(str, args), str(folder / "libfacula.so")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
+    command = [sys.executable, "-c", code, *map(str, args), str(library)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
 
 
 ALONE = """
@@ -75,13 +79,91 @@ def test_a_package_runs_without_llvm_and_without_the_python_package(package, bar
     x = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
     np.save(f"{package}.npy", x)
     done = run_alone(
-        ALONE, ROOT / "python/facula/packaged.py", package, folder=bare, cache=tmp_path / "cache"
+        ALONE, ROOT / "python/facula/packaged.py", package, library=bare, cache=tmp_path / "cache"
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "0"
     for n in (2, 4, 8):
         expected = net()(facula.from_numpy(x[:n])).detach().numpy()
         np.testing.assert_allclose(np.load(f"{package}.{n}.npy"), expected, rtol=1e-6, atol=1e-7)
+
+
+RUN_EACH = """
+import sys, importlib.util, numpy, pathlib
+spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
+packaged = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(packaged)
+for path in sorted(pathlib.Path(sys.argv[2]).glob("*.fpt")):
+    given = numpy.load(f"{path}.npz")
+    arrays = [given[f"arr_{k}"] for k in range(len(given.files))]
+    try:
+        results = packaged.load_package(path, sys.argv[3])(*arrays)
+        results = results if isinstance(results, tuple) else (results,)
+        numpy.savez(f"{path}.results.npz", *results)
+    except Exception as e:
+        print(path.stem, str(e).replace("\\n", " "))
+"""
+
+
+def with_gradients(call, tensors):
+    """The call and the gradients of its results, as a program, with arguments that require gradients."""
+    leaves = [t.requires_grad_() if t.is_floating_point() else t for t in tensors]
+
+    def f(*given):
+        out = call(*given)
+        out = [t for t in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(t, facula.Tensor)]
+        wanted = [t for t in given if t.requires_grad]
+        total = sum((t * t).sum() for t in out if t.requires_grad and t.is_floating_point())
+        grads = (
+            facula.autograd.grad(total, wanted, allow_unused=True) if isinstance(total, facula.Tensor) else ()
+        )
+        return [t.detach().contiguous() for t in (*out, *grads) if t is not None]
+
+    return trace(f, *leaves)
+
+
+@needs_runtime
+def test_the_runtime_runs_every_operator_that_programs_call(tmp_path):
+    expected = {}
+    for case in operators.cases():
+        if case.writes or not case.samples or case.random or case.base in operators.UNDEFINED:
+            continue
+        args = operators.arguments(case, 0, operators.usual_dtype(case))
+        tensors = {k: v for k, v in args.items() if isinstance(v, facula.Tensor)}
+        rest = {k: v for k, v in args.items() if k not in tensors}
+
+        def call(*given, case=case, names=tuple(tensors), rest=rest):
+            return getattr(facula._C.ops, case.base)(**dict(zip(names, given)), **rest)
+
+        path = tmp_path / f"{case.name}.fpt"
+        given = [t.detach() for t in tensors.values()]
+        try:
+            with_gradients(call, tensors.values()).save(path)
+            results = [t.contiguous() for t in load(path)(*given)]
+        except (NotImplementedError, RuntimeError, ValueError):
+            path.unlink(missing_ok=True)
+            continue  # no program has this call
+        np.savez(f"{path}.npz", *(t.numpy() for t in given))
+        expected[path.stem] = [t.resolve_conj().resolve_neg().numpy() for t in results]
+    assert len(expected) > 400
+    done = run_alone(
+        RUN_EACH,
+        ROOT / "python/facula/packaged.py",
+        tmp_path,
+        library=RUNTIME,
+        cache=os.environ.get("FACULA_CACHE_DIR", ""),  # with the kernels that were compiled above
+    )
+    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr
+    for name, arrays in expected.items():
+        results = np.load(tmp_path / f"{name}.fpt.results.npz")
+        for k, array in enumerate(arrays):
+            np.testing.assert_array_equal(results[f"arr_{k}"], array, err_msg=name)
+
+
+@needs_runtime
+@pytest.mark.skipif(facula.version.debug, reason="without optimization it is larger")
+def test_the_runtime_library_is_small():
+    assert RUNTIME.stat().st_size <= 6 * 2**20
 
 
 def test_a_package_has_kernels_for_each_instruction_set(package):
@@ -96,10 +178,10 @@ def test_the_server_example_answers_every_request(package, bare, tmp_path):
         "cc",
         ROOT / "examples/server/server.c",
         f"-I{HEADER.parent}",
-        bare / "libfacula.so",
+        bare,
         "-lpthread",
     ]
-    command += ["-o", program, f"-Wl,-rpath,{bare}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+    command += ["-o", program, f"-Wl,-rpath,{bare.parent}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
     subprocess.run(command, check=True)
     assert len((ROOT / "examples/server/server.c").read_text().splitlines()) <= 60
     environment = {"FACULA_CACHE_DIR": str(tmp_path / "cache")}

@@ -43,6 +43,11 @@ void log_cache(const char* what, const std::string& where, const std::string& na
 // ---- the compiler
 
 using Compile = bool (*)(const loop::Nest*, std::string*, std::string*);
+#ifdef FACULA_RUNTIME
+constexpr bool kCompiles = false;  // libfacula_runtime.so has neither a compiler nor printers
+#else
+constexpr bool kCompiles = true;
+#endif
 
 Compile compiler() {
   static const auto f =
@@ -52,7 +57,7 @@ Compile compiler() {
 
 std::atomic<int64_t> memory_hits{0}, shipped_hits{0}, disk_hits{0}, compiled{0}, compile_nanoseconds{0};
 
-bool prints() { return printed_target() != Printed::none; }
+bool prints() { return kCompiles && printed_target() != Printed::none; }
 
 // Runs `how`, which compiles; counts and logs it.
 template <class F>
@@ -71,6 +76,9 @@ auto compile_by(const loop::Nest& n, F&& how) {
   return result;
 }
 std::string compile(const loop::Nest& n) {
+  runtime_check(kCompiles, "codegen")
+      << "no package that was loaded has the kernel " << n.name << " for the sizes of this call and "
+      << instruction_set() << hint("name the sizes when you package the program, or link with libfacula.so");
   loop::Nest lowered = schedule::in_lanes(n, lane_limits());
   if (settings().verify) loop::verify(lowered, lane_limits());
   return compile_by(lowered, [&] {
@@ -82,6 +90,7 @@ std::string compile(const loop::Nest& n) {
 }
 // The result is not cached on disk.
 KernelFn compile_printed(const loop::Nest& n) {
+  if constexpr (!kCompiles) return nullptr;
   const loop::Nest* one[] = {&n};
   return compile_by(n, [&] { return printed_kernels(printed_target(), one)[0]; });
 }

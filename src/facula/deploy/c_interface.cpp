@@ -103,7 +103,13 @@ int facula_set_threads(int count) {
 int facula_load_library(const char* path) {
   return guarded(1, [&] {
     value_check(path, "facula_load_library") << "the path is null";
+#ifdef FACULA_RUNTIME
+    supported_check(false, "facula_load_library")
+        << "libfacula_runtime.so runs programs without operators and classes of users"
+        << facula::hint("link with libfacula.so");
+#else
     facula::load_library(path);
+#endif
     return 0;
   });
 }
@@ -142,8 +148,10 @@ int facula_run(facula_program* p, const facula_array* inputs, int count, facula_
   return guarded(1, [&] {
     auto tensors = run(*p, inputs, count);
     std::vector<std::unique_ptr<Tensor>> owned;
-    for (auto& t : tensors)
-      owned.push_back(t.defined() ? std::make_unique<Tensor>(facula::contiguous(t)) : nullptr);
+    auto dense = [](const Tensor& t) {  // with conjugates and negatives that views have left to their readers
+      return facula::contiguous(facula::resolve_neg(facula::resolve_conj(t)));
+    };
+    for (auto& t : tensors) owned.push_back(t.defined() ? std::make_unique<Tensor>(dense(t)) : nullptr);
     for (size_t k = 0; k < owned.size(); ++k) {
       results[k] = {};
       if (!owned[k]) continue;

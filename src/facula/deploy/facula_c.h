@@ -1,5 +1,6 @@
 /* The C interface of packaged programs (facula.package in Python): 15 functions that load, run and train programs without Python,
- * without LLVM and without a compiler. Link with libfacula.so.
+ * without LLVM and without a compiler. Link with libfacula_runtime.so, or with
+ * libfacula.so, which also has a compiler and loads libraries of users.
  *
  * Functions that return a pointer return NULL on failure, those that return an int return 0 on success; facula_error() has the
  * text. All functions may be called from several threads at once; calls of a program that writes its state wait for each other.
@@ -8,6 +9,9 @@
 #define FACULA_C_H
 #include <stdint.h>
 
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -31,7 +35,7 @@ const char* facula_error(void);
 /* Threads of one call; 0: all cores. */
 int facula_set_threads(int count);
 
-/* Loads a shared library of operators and classes (facula/extension.h), which a program may call. */
+/* Loads a shared library of operators and classes (facula/extension.h), which a program may call. libfacula_runtime.so refuses. */
 int facula_load_library(const char* path);
 
 /* Loads a package, or a file of facula.export.save. */
@@ -57,5 +61,8 @@ int facula_save(const facula_program* program, const char* path);
 
 #ifdef __cplusplus
 }
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility pop
 #endif
 #endif
