@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import compiler as eval_frame  # noqa: F401
 from . import config as config
+from . import exc as exc
 from . import utils as utils
 from ..compiler import OptimizedModule as OptimizedModule
 from ..compiler import allow_in_graph as allow_in_graph
