@@ -159,7 +159,7 @@ bool Recorder::replace(SourceId id, PyObject* o) {
   }
   if (std::none_of(free.begin(), free.end(), [](bool b) { return b; })) return false;
   Ints
-      earlier;  // Each size that has not changed gets a symbol of its own, since it may be equal to others by chance.
+      earlier;  // Each size that has not changed gets a separate symbol, since it may be equal to others by chance.
   for (size_t d = 0; (own || related) && d < free.size(); ++d)
     earlier.push_back(own && own->changed[d] ? own->earlier[d] : --unchanged_sizes_);
   trace->input(t, run::SourceId(id), kinds, earlier);

@@ -58,7 +58,7 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    new module_load requires_grad_ retain_grad register_post_accumulate_grad_hook
+    module_load requires_grad_ retain_grad register_post_accumulate_grad_hook
     set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
@@ -227,7 +227,8 @@ def classify(f: Any) -> tuple[int, Any]:
         return _by_name(name)
     if isinstance(f, types.FunctionType):
         is_of_python = module.partition(".")[0] in _WHOLE_MODULES or f is copy.deepcopy
-        if is_of_python or module.startswith(_OWN_WHOLE_MODULES):
+        is_own = module.startswith(_OWN_WHOLE_MODULES) and not name.startswith("is_")
+        if is_of_python or is_own:
             return BREAKS, f"a call of {module}.{f.__qualname__}"
         if name == "graph_break" and module == "facula._dynamo":
             return BREAKS, "graph_break()"
