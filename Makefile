@@ -54,6 +54,10 @@ package: configure ## build the Python package alone; PYTHONPATH=$(BUILD)/python
 build: package ## build the package, the C++ examples and the C++ tests into $(BUILD)/
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
+runtime: package ## build libfacula_runtime.so, which runs packages without the rest of Facula, and test it
+	@cmake --build $(BUILD) --parallel $(JOBS) --target facula_runtime facula_numerics_loaded
+	$(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider tests/python/test_packages.py
+
 # The compiler has the name by which CMake finds it in `build`, so that a compiler cache recognizes the same objects. auditwheel puts the
 # system's libraries into the wheel (but not OpenMP's: cmake/install.cmake) and names it after the oldest glibc that it runs on.
 wheel: setup ## make an installable package in dist/

@@ -438,6 +438,7 @@ PyTypeObject* node_type(const std::string& name, bool of_user) {
 
 // ---- modes as context managers
 
+PyTypeObject* GradModeType;
 struct GradModeObject {
   PyObject_HEAD bool enabled;
   std::vector<bool>* outer;
@@ -473,13 +474,43 @@ PyObject* grad_mode_exit(PyObject* o, PyObject*) {
   }
   Py_RETURN_NONE;
 }
-PyMethodDef grad_mode_methods[] = {{"__enter__", grad_mode_enter, METH_NOARGS, nullptr},
+// The modes to restore, one for each block that was entered, as the bits of a number behind a leading 1.
+PyObject* grad_mode_outer(PyObject* o, void*) {
+  unsigned long long bits = 1;
+  for (bool b : *reinterpret_cast<GradModeObject*>(o)->outer) bits = bits << 1 | (unsigned long long)b;
+  return PyLong_FromUnsignedLongLong(bits);
+}
+PyGetSetDef grad_mode_getset[] = {{"_outer", grad_mode_outer, nullptr, nullptr, nullptr},
+                                  {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyObject* grad_mode_reduce(PyObject* o, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    PyRef make = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(o)), "_entered")),
+          outer = checked(grad_mode_outer(o, nullptr));
+    return Py_BuildValue("O(OO)", make.get(),
+                         reinterpret_cast<GradModeObject*>(o)->enabled ? Py_True : Py_False, outer.get());
+  });
+}
+PyObject* grad_mode_entered(PyObject* type, PyObject* args) {
+  int enabled;
+  unsigned long long bits;
+  if (!PyArg_ParseTuple(args, "pK:_entered", &enabled, &bits)) return nullptr;
+  PyObject* o = grad_mode_new(reinterpret_cast<PyTypeObject*>(type), nullptr, nullptr);
+  if (!o) return nullptr;
+  auto* m = reinterpret_cast<GradModeObject*>(o);
+  m->enabled = enabled;
+  for (; bits > 1; bits >>= 1) m->outer->insert(m->outer->begin(), bits & 1);
+  return o;
+}
+PyMethodDef grad_mode_methods[] = {{"__reduce__", grad_mode_reduce, METH_NOARGS, nullptr},
+                                   {"_entered", grad_mode_entered, METH_VARARGS | METH_CLASS, nullptr},
+                                   {"__enter__", grad_mode_enter, METH_NOARGS, nullptr},
                                    {"__exit__", grad_mode_exit, METH_VARARGS, nullptr},
                                    {nullptr, nullptr, 0, nullptr}};
 PyType_Slot grad_mode_slots[] = {{Py_tp_new, reinterpret_cast<void*>(grad_mode_new)},
                                  {Py_tp_init, reinterpret_cast<void*>(grad_mode_init)},
                                  {Py_tp_dealloc, reinterpret_cast<void*>(grad_mode_dealloc)},
                                  {Py_tp_methods, grad_mode_methods},
+                                 {Py_tp_getset, grad_mode_getset},
                                  {0, nullptr}};
 PyType_Spec grad_mode_spec = {"facula._C.GradMode", sizeof(GradModeObject), 0,
                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, grad_mode_slots};
@@ -996,11 +1027,13 @@ void clear_history(const TensorImpl& t) {
   if (own[0]) summed.swap(static_cast<autograd::Accumulator&>(*own[0]).after);
 }
 
+bool is_grad_mode(PyObject* o) { return PyObject_TypeCheck(o, GradModeType); }
+
 void add_autograd(PyObject* module) {
   HandleType = add_type(module, &handle_spec);
   NodeType = add_type(module, &node_spec);
   SavedType = add_type(module, &saved_spec);
-  add_type(module, &grad_mode_spec);
+  GradModeType = add_type(module, &grad_mode_spec);
   add_type(module, &inference_spec);
   add_functions(module, functions);
   autograd::set_stack_source(python_stack);

@@ -70,8 +70,8 @@ _LIBRARY = """
     _linalg_lu_factor _lu_permutation _linalg_lu_solve _linalg_ldl_factor _linalg_ldl_solve
     _linalg_cholesky _linalg_cholesky_ex _cholesky_inverse _linalg_inv_ex _linalg_solve_ex _linalg_solve
     _linalg_inv_adjoint _linalg_cofactor _linalg_triangular _linalg_lstsq _fft_c2c _fft_r2c _fft_c2r
-    _attention _recurrence _ctc_loss _linear_cross_entropy _rng_take _randperm _uniform _normal _randint
-    _log_gamma_proposal _poisson_proposal
+    _attention _recurrence _ctc_loss _linear_cross_entropy _rng_take _torch_random
+    _randperm _uniform _normal _randint _log_gamma_proposal _poisson_proposal
     _binomial_proposal
 """.split()
 

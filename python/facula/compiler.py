@@ -155,6 +155,8 @@ def compile(
                                  options=options, disable=disable)  # fmt: skip
     if not callable(model):
         raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
+    from ._dynamo import observer, policy, polyfills  # noqa: F401  (the first capture needs them)
+
     if callable(backend):
         from ._dynamo.backend import runner
 

@@ -173,6 +173,26 @@ def cases():
     yield "a variable of an outer function", f, [lambda: change(5)]
     slot = Box(f=with_function(2))
     yield "a function", lambda x: slot.f(x), [set_(slot, "f", with_function(5)), set_(slot, "f", abs)]
+    piece = Box(of=slice(0, 2), list=[facula.ones(1), facula.zeros(1), facula.ones(1)])
+    yield (
+        "the bounds of a slice",
+        lambda x: x[piece.of].sum() + sum(piece.list[piece.of]),
+        [
+            set_(piece, "of", slice(1, 2)),
+            set_(piece, "of", slice(0, 3, 2)),
+            set_(piece, "of", slice(1, None)),
+        ],
+    )
+    allowed = Box(f=facula.sin, list=[facula.sin, nn.ReLU])
+    yield (
+        "functions in a list",
+        lambda x: x * (2 if allowed.f in allowed.list else 3),
+        [
+            set_(allowed, "f", facula.cos),
+            set_(allowed, "list", [facula.cos, nn.ReLU]),
+            set_(allowed, "f", nn.ReLU),
+        ],
+    )
     operator = Box(f=facula.sin)
     yield "an operator", lambda x: operator.f(x), [set_(operator, "f", facula.cos)]
     number = Box(kind=int)
@@ -235,6 +255,22 @@ def test_a_change_is_noticed(case):
                 and got.requires_grad == want.requires_grad
             )
     assert compiled.report()["hits"]
+
+
+def test_a_generator_is_the_same_object_at_each_call():
+    def f(x, generator):
+        return x + facula.rand(3, generator=generator)
+
+    compiled = facula.compile(f)
+    first, second = facula.Generator(), facula.Generator()
+    for generator in (first, first, second, first, facula.Generator(), facula.Generator(), second):
+        generator.manual_seed(3)
+        want = f(x, generator), f(x, generator), generator.get_state()
+        generator.manual_seed(3)
+        got = compiled(x, generator), compiled(x, generator), generator.get_state()
+        assert all(map(facula.equal, got, want))
+    report = compiled.report()
+    assert report["hits"] and len(report["segments"]) <= 4 and not report["plain_runs"]
 
 
 @pytest.mark.parametrize("f", [appended, written])

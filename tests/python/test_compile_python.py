@@ -12,6 +12,22 @@ import facula
 import facula.nn as nn
 
 
+def test_builtins_that_look_at_the_frame_of_their_caller():
+    outer = 3
+
+    def f(x, n=2):
+        y = x * outer
+        del n
+        names = sorted(locals()), dir(), vars()["y"] is y, globals() is f.__globals__
+        exec("assert y is not None and outer == 3 and facula")
+        return eval("y + outer + len(names)"), eval("y - 1"), names
+
+    compiled = facula.compile(f)
+    for k in range(3):
+        want, got = f(facula.ones(2) * k), compiled(facula.ones(2) * k)
+        assert facula.equal(got[0], want[0]) and facula.equal(got[1], want[1]) and got[2] == want[2]
+
+
 def check(f, *args, whole=True):
     """Compares three calls of the compiled function with the function; returns the compiled one."""
     run = facula.compile(f, fullgraph=whole)

@@ -641,6 +641,76 @@ def test_marks_decide_which_sizes_are_symbols():
         facula._dynamo.mark_dynamic(facula.ones(2, 2), 2)
 
 
+def test_two_captures_serve_all_batches_and_lengths():
+    layers = facula.nn.LSTM(3, 4, 2)
+    embedding = facula.nn.Embedding(7, 3)
+
+    def f(tokens, h, c, scale):
+        length, batch = tokens.shape
+        y, (h, c) = layers(embedding(tokens), (h, c))
+        return y.reshape(batch * length, -1) * scale[:, None], h, c, f"{4}"
+
+    # At first the number of layers, the batch and the length are equal.
+    sizes = [(2, 2), (3, 2), (3, 3), (2, 5), (5, 5), (4, 3), (6, 2)]
+    sizes += [(2 + 7 * k % 11, 2 + 5 * k % 13) for k in range(8)]
+
+    def inputs(size):
+        n, batch = size
+        states = [facula.randn(2, batch, 4) for _ in range(2)]
+        return facula.randint(0, 7, (n, batch)), *states, facula.randn(batch * n)
+
+    growing(f, inputs, sizes)
+
+
+def test_numbers_behind_a_break_are_free():
+    def f(x):
+        for y in (x, x + 1, x + 2):
+            x = x * y.sum().item()
+        return x
+
+    compiled = facula.compile(f)
+    for n in range(1, 6):
+        x = facula.randn(3) + n
+        assert facula.allclose(compiled(x), f(x))
+    assert compiled.report()["captures"] <= 4
+
+
+@pytest.mark.parametrize("mode", [facula.no_grad, facula.enable_grad])
+def test_a_break_within_a_block_of_a_gradient_mode(mode, capsys):
+    w = facula.ones(2, requires_grad=True)
+
+    def f(x):
+        with mode():
+            y = x * w
+            print("a")
+            with facula.no_grad():
+                z = y * 2
+                print("b")
+            y = y + z
+        return y, x * w, facula.is_grad_enabled()
+
+    compiled, x = facula.compile(f), facula.randn(2)
+    for outer in (True, True, True, False, False, True):
+        with facula.set_grad_enabled(outer):
+            want, got = f(x), compiled(x)
+        assert [t.requires_grad for t in got[:2]] == [t.requires_grad for t in want[:2]]
+        assert all(map(facula.equal, got[:2], want[:2])) and got[2] is want[2] is outer
+        assert facula.is_grad_enabled()
+    capsys.readouterr()
+    report = compiled.report()
+    assert report["captures"] <= 6 and not report["plain_runs"], report["captures"]
+
+
+def test_an_error_of_a_capture_restores_the_gradient_mode():
+    def f(x):
+        with facula.no_grad():
+            return x.sum().item()
+
+    with pytest.raises(RuntimeError, match="fullgraph=True"):
+        facula.compile(f, fullgraph=True)(facula.ones(2))
+    assert facula.is_grad_enabled()
+
+
 def test_breaks_between_sizes(capsys):
     def f(x):
         y = x * 2

@@ -401,3 +401,36 @@ def test_loaders_behind_the_alias_shuffle_as_pytorch_does():
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
     assert printed[0] == printed[1]
+
+
+DRAWS = [
+    "F.rand(5)",
+    "F.rand(3, dtype=F.float64)",
+    "F.randn(40)",
+    "F.randn(5, dtype=F.complex64)",
+    "F.randint(3, 90, (7,))",
+    "F.randperm(9)",
+    "F.rand_like(F.zeros(2, 3))",
+    "F.zeros(20).normal_(1, 2)",
+    "F.zeros(4, dtype=F.bfloat16).uniform_(-1, 1)",
+    "F.bernoulli(F.full((6,), 0.5))",
+    "F.zeros(6).exponential_()",
+    "F.dropout(F.ones(50), 0.3, True)",
+    "F.randn(3, generator=generator)",
+]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_compiled_functions_draw_pytorchs_numbers(draw, numbers_of_pytorch):
+    generator = F.Generator()
+    f = eval(f"lambda x: {draw} + x", {"F": F, "generator": generator})
+    compiled = F.compile(f)
+
+    def three(g):
+        F.manual_seed(7)
+        generator.manual_seed(3)
+        return [g(F.zeros(())).tolist() for _ in range(3)] + [F.rand(2).tolist()]
+
+    want = three(f)
+    assert three(compiled) == want == three(compiled)
+    assert len({str(x) for x in want}) == 4

@@ -2,6 +2,7 @@
 // that can be repeated.
 #include <cstring>
 
+#include "../generator.h"
 #include "compiled.h"
 #include "facula/run/open_trace.h"
 #include "interpreter.h"
@@ -13,6 +14,7 @@ namespace {
 Outcome call_wrapper(Interpreter& in, Frame& f, Call& c);
 Outcome convert(Interpreter& in, Frame& f, Call& c);
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule);
+Outcome call_folded(Interpreter& in, Frame& f, Call& c);
 
 PyObject* run_unpinned(const Call& c) {
   return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
@@ -76,9 +78,17 @@ bool is_walkable(Interpreter& in, PyObject* o) {
   return iterator && !in.recorder->is_outside(o);
 }
 
+// Whether the program can draw from this generator: it refers to the object, which has to be the same at each call.
+bool is_fixed_generator(Interpreter& in, PyObject* o) {
+  return to_generator(o) && in.recorder->is_outside(o) && !in.recorder->is_changing(o);
+}
+
 Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
-  if (!all_data(c, true))
-    return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
+  for (auto* a : c.args) {
+    if (!is_data(a, true) && !is_fixed_generator(in, a))
+      return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
+    if (to_generator(a)) in.recorder->identity(a);
+  }
   read_all(in, c);
   std::string name = shown(c.callable);
   Call with = c;
@@ -169,6 +179,14 @@ bool is_observed(Interpreter& in, const Call& c) {
   return answer.get() == Py_True;
 }
 
+// Modules of Python whose functions have rules.
+bool is_ruled_module(PyObject* globals) {
+  for (const char* name :
+       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json"})
+    if (is_our_module(globals, name)) return true;
+  return false;
+}
+
 Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
   const Rule* own = user_rule(c.callable);
@@ -177,12 +195,14 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
     return call_ruled(in, f, c, *own);
   }
   if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) pin_all(in, c);
-  if (is_our_module(PyFunction_GET_GLOBALS(c.callable))) {
+  PyObject* globals = PyFunction_GET_GLOBALS(c.callable);
+  if (is_our_module(globals) || is_ruled_module(globals)) {
     Rule rule = rule_of(c.callable);
     if (rule.policy != Policy::unknown && rule.policy != Policy::recorded) pin_all(in, c);
     if (rule.policy == Policy::breaks) return in.breaks(std::string(text_of(rule.detail)));
     if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
     if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
+    if (rule.policy == Policy::folded) return call_folded(in, f, c);
     if (rule.policy == Policy::observed && is_observed(in, c)) return call_observed(in, f, c);
     if (rule.policy == Policy::replaced) {
       c.callable = rule.detail;
@@ -337,6 +357,10 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
     return finish(in, f, c, run_unpinned(c));
+  }
+  if (Py_TYPE(o) == &PyDictProxy_Type && in.recorder->is_outside(o)) {  // of a constant object
+    in.recorder->identity(o);
+    return finish(in, f, c, run_native(in, c));
   }
   if (is_deque(o) && !in.recorder->is_outside(o)) return finish(in, f, c, run_native(in, c));
   PyRef key = checked(PyUnicode_InternFromString("__len__"));
@@ -494,6 +518,10 @@ Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
 Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
   for (auto* a : c.args) {
     in.recorder->identity(a);
+    if (PyMethod_Check(a)) {
+      in.recorder->identity(PyMethod_GET_SELF(a));
+      in.recorder->identity(PyMethod_GET_FUNCTION(a));
+    }
     in.recorder->deep_contents(a);
     if (is_tensor(a) && impl_of(a)->traced)
       return in.breaks("a result that is declared constant, of a tensor that is computed here");

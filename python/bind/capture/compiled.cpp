@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 
+#include "../generator.h"
 #include "../graph.h"
 #include "../override.h"
 #include "facula/autograd/autograd.h"
@@ -21,7 +22,6 @@ namespace {
 struct Place {
   std::vector<std::shared_ptr<Segment>> segments;
   Changing changing;
-  bool fixed_sizes = false;  // sizes do not become symbols
   int failures = 0;
   bool plain = false;  // it is no longer captured
 };
@@ -161,15 +161,21 @@ class Run {
     auto path = [&] { return segment.list.path(failed.source, names_of_roots(in_.frames)); };
     if (number && now && Py_TYPE(now) == Py_TYPE(failed.expected.get()))
       place.changing.numbers.insert(path());
-    bool tensor = failed.kind == Guard::Kind::tensor && now && is_tensor(now) && !place.fixed_sizes;
-    if (!tensor || s_.dynamic == Dynamic::never) return;
+    if (failed.kind == Guard::Kind::is && to_generator(failed.expected.get()) && now && to_generator(now))
+      place.changing.numbers.insert(path());
+    bool tensor = failed.kind == Guard::Kind::tensor && now && is_tensor(now);
+    if (!tensor || s_.dynamic == Dynamic::never || place.changing.free_sizes == FreeSizes::none) return;
     auto& was = segment.list.tensors[size_t(failed.number)];
     auto& t = *impl_of(now);
     if (t.sizes.size() != was.sizes.size() || t.dtype != was.dtype) return;
-    auto& changed = place.changing.sizes[path()];
-    changed.resize(t.sizes.size());
+    std::vector<bool> changed(t.sizes.size());
     for (size_t d = 0; d < was.sizes.size(); ++d)
-      if (t.sizes[d].hint() != was.sizes[d] && t.sizes[d].hint() >= 2 && was.sizes[d] >= 2) changed[d] = true;
+      changed[d] = t.sizes[d].hint() != was.sizes[d] && t.sizes[d].hint() >= 2 && was.sizes[d] >= 2;
+    if (std::ranges::find(changed, true) == changed.end()) return;
+    auto& all = place.changing.sizes[path()];
+    all.changed.resize(t.sizes.size());
+    for (size_t d = 0; d < changed.size(); ++d) all.changed[d] = all.changed[d] || changed[d];
+    all.earlier = was.sizes;
   }
 
   bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
@@ -239,12 +245,15 @@ class Run {
     CaptureResult c;
     try {
       Capturing here;
-      place.changing.all_sizes = s_.dynamic == Dynamic::always && !place.fixed_sizes;
+      auto& sizes = place.changing.free_sizes;
+      if (s_.dynamic == Dynamic::never) sizes = FreeSizes::none;
+      if (s_.dynamic == Dynamic::always && sizes != FreeSizes::none) sizes = FreeSizes::all;
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
-      if (!place.changing.sizes.empty() || place.changing.all_sizes) {  // sizes as symbols may be the reason
-        place.fixed_sizes = true;
-        place.changing.sizes.clear();
+      auto& sizes = place.changing.free_sizes;
+      bool any_free = sizes == FreeSizes::all || (sizes != FreeSizes::none && !place.changing.sizes.empty());
+      if (any_free) {  // sizes as symbols may be the reason
+        sizes = sizes == FreeSizes::related ? FreeSizes::changed : FreeSizes::none;
         --place.failures;
       }
       if (!copy || in_.has_effects) throw;
@@ -388,7 +397,15 @@ PyObject* compiled_call(PyObject* o, PyObject* const* args, size_t flags, PyObje
       ~Leave() { Py_LeaveRecursiveCall(); }
     } leave;
     PyRef alive = PyRef::share(o);
-    return Run(s).call(std::move(frame));
+    Modes modes = modes_now();
+    try {
+      return Run(s).call(std::move(frame));
+    } catch (const PythonError&) {
+      throw;
+    } catch (const Error&) {  // within `with` blocks of the function, which do not see it
+      set_modes(modes);
+      throw;
+    }
   });
 }
 

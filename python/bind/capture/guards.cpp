@@ -211,7 +211,7 @@ bool has_items(PyObject* o, PyObject* expected) {
   return true;
 }
 
-// An instance dict, or a dict itself, has no such name; a module of nn has no such member either.
+// An instance dict, or a dict itself, has no such name; a module of nn has no such member either, unless its class has the name.
 bool is_absent(PyObject* o, PyObject* name) {
   auto lacks = [&](PyObject* dict) {
     int has = dict && PyDict_Check(dict) ? PyDict_Contains(dict, name) : 0;
@@ -222,7 +222,7 @@ bool is_absent(PyObject* o, PyObject* name) {
   PyObject** dict = _PyObject_GetDictPtr(o);
   if (!dict || !*dict) return !dict || true;
   if (!lacks(*dict)) return false;
-  if (!is_module(o)) return true;
+  if (!is_module(o) || _PyType_Lookup(Py_TYPE(o), name)) return true;
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers})
     if (!lacks(PyDict_GetItemWithError(*dict, group))) return false;
   return true;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "../types.h"
+
 namespace facula::bind::capture {
 
 namespace {
@@ -41,6 +43,12 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::build_tuple:
     case Op::build_list:
     case Op::build_slice:
+    case Op::build_string:
+    case Op::before_with:
+    case Op::import_name:
+    case Op::import_from:
+    case Op::yield_value:
+    case Op::load_assertion_error:
     case Op::list_extend:
     case Op::list_append:
     case Op::list_to_tuple:
@@ -49,13 +57,27 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::call_ex:
     case Op::store_attr:
     case Op::return_value: return;
+    case Op::pop_jump: {
+      bool is_truth = When(op.other) == When::is_true || When(op.other) == When::is_false;
+      count = is_truth ? 1 : 0;  // no number is None
+      break;
+    }
+    case Op::get_iter: {
+      PyObject* o = f.top().get();
+      bool passes_items = PyTuple_CheckExact(o) || PyList_CheckExact(o) || Py_TYPE(o) == SizeType;
+      count = passes_items ? 0 : 1;
+      break;
+    }
     case Op::load_attr:
     case Op::load_method:
-    case Op::pop_jump:
-    case Op::get_iter:
     case Op::for_iter:
     case Op::unary: count = 1; break;
-    case Op::is_op:
+    case Op::format_value: count = op.arg & 4 ? 2 : 1; break;
+    case Op::is_op: {
+      auto is_number = [](PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); };
+      count = is_number(f.top().get()) && is_number(f.top(2).get()) ? 2 : 0;
+      break;
+    }
     case Op::contains: count = 2; break;
     case Op::store_subscr: count = PyDict_CheckExact(f.top(2).get()) ? 1 : 3; break;  // the key, or all
     default: count = 4 + size_t(op.arg >= 0 && op.arg < 256 ? op.arg : 0);

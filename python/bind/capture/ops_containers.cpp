@@ -306,6 +306,7 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   }
   if ((sequence || named) && PySlice_Check(key)) {
     r->contents(o);
+    r->contents(key);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
   if (is_dict(o) && is_key(key)) {

@@ -1,4 +1,6 @@
 // Jumps, calls, functions, generators, exceptions, `with`.
+#include <string_view>
+
 #include "interpreter.h"
 
 namespace facula::bind::capture {
@@ -34,6 +36,46 @@ Outcome do_pop_jump(Interpreter& in, Frame& f, const MicroOp& op) {
   return Outcome::next;
 }
 
+namespace {
+
+// The variables of a frame that have a value, by name.
+PyRef variables_of(Frame& f) {
+  constexpr int in_cell = 0x40 | 0x80;  // CPython's CO_FAST_CELL and CO_FAST_FREE
+  PyRef all = checked(PyDict_New());
+  auto* code = f.code->get();
+  const char* kinds = PyBytes_AS_STRING(code->co_localspluskinds);
+  for (size_t k = 0; k < f.locals.size(); ++k) {
+    PyObject* value = f.locals[k].get();
+    if (value && (kinds[k] & in_cell) && PyCell_Check(value)) value = PyCell_GET(value);
+    if (value)
+      checked(PyDict_SetItem(all.get(), PyTuple_GET_ITEM(code->co_localsplusnames, Py_ssize_t(k)), value));
+  }
+  return all;
+}
+
+// Calls a function in a frame of the interpreter. Builtins that look at the frame of their caller, which CPython does not know
+// here, get what they would read there.
+PyObject* call_in_frame(Frame& f, const Call& c) {
+  PyObject* self = PyCFunction_Check(c.callable) ? PyCFunction_GET_SELF(c.callable) : nullptr;
+  bool is_builtin = self && PyModule_Check(self) && f.builtins && PyModule_GetDict(self) == f.builtins.get();
+  std::string_view name =
+      is_builtin ? reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name : std::string_view();
+  size_t n = c.args.size();
+  if (!n && name == "globals") return Py_NewRef(f.globals.get());
+  if (!n && (name == "locals" || name == "vars")) return variables_of(f).detach();
+  if (!n && name == "dir") {
+    PyRef names = checked(PyDict_Keys(variables_of(f).get()));
+    checked(PyList_Sort(names.get()));
+    return names.detach();
+  }
+  if (n == 1 && !c.kwnames && (name == "eval" || name == "exec"))
+    return PyObject_CallFunctionObjArgs(c.callable, c.args[0], f.globals.get(), variables_of(f).get(),
+                                        nullptr);
+  return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
+}
+
+}  // namespace
+
 Outcome do_call(Interpreter& in, Frame& f, const MicroOp& op) {
   size_t n = size_t(op.arg), base = f.stack.size() - n - 2;
   bool method = bool(f.stack[base]);  // a method and its object, or null and a callable
@@ -44,7 +86,7 @@ Outcome do_call(Interpreter& in, Frame& f, const MicroOp& op) {
   for (size_t k = base + (method ? 1 : 2); k < f.stack.size(); ++k) c.args.push_back(f.stack[k].get());
   c.positional = c.args.size() - (op.object ? size_t(PyTuple_GET_SIZE(op.object)) : 0);
   if (in.recorder) return call(in, f, std::move(c));
-  return in.give(f, c.drop, PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames));
+  return in.give(f, c.drop, call_in_frame(f, c));
 }
 
 Outcome do_call_ex(Interpreter& in, Frame& f, const MicroOp& op) {

@@ -429,13 +429,24 @@ Outcome do_is_op(Interpreter& in, Frame& f, const MicroOp& op) {
   return Outcome::next;
 }
 
+// Whether no item of a list or tuple is a tensor or compares itself by code of Python.
+static bool are_plain_keys(PyObject* sequence) {
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(sequence); ++k) {
+    PyObject* o = PySequence_Fast_GET_ITEM(sequence, k);
+    if (is_tensor(o) || !is_plain_key(o)) return false;
+  }
+  return true;
+}
+
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
     bool keyed = is_dict(all) || PyAnySet_CheckExact(all);
-    bool listed = (PyList_CheckExact(all) || PyTuple_CheckExact(all)) && is_data(all, false);
-    bool plain =
-        is_atom(item) || (is_plain_key(item) && keyed) || (is_data(item, false) && PyTuple_Check(item));
+    bool sequence = PyList_CheckExact(all) || PyTuple_CheckExact(all);
+    bool by_identity = sequence && are_plain_keys(all);  // items that are compared as keys of a dict are
+    bool listed = by_identity || (sequence && is_data(all, false));
+    bool plain = is_atom(item) || (is_plain_key(item) && (keyed || by_identity)) ||
+                 (is_data(item, false) && PyTuple_Check(item));
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
     else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
@@ -447,6 +458,8 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
     } else {
       in.recorder->contents(all);
     }
+    for (Py_ssize_t k = 0; by_identity && k < PySequence_Fast_GET_SIZE(all); ++k)
+      if (!is_atom(PySequence_Fast_GET_ITEM(all, k))) in.recorder->identity(PySequence_Fast_GET_ITEM(all, k));
   }
   int looked_up = PySequence_Contains(all, item);
   if (looked_up < 0) return Outcome::raised;

@@ -152,7 +152,7 @@ bool is_plain_key(PyObject* o) {
   if (is_tensor(o)) return is_plain(t);
   bool by_identity =
       t->tp_hash == PyBaseObject_Type.tp_hash && t->tp_richcompare == PyBaseObject_Type.tp_richcompare;
-  return by_identity || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o);
+  return by_identity || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o) || PyCFunction_Check(o);
 }
 
 }  // namespace facula::bind::capture

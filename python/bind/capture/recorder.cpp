@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../autograd.h"
 #include "../symint.h"
 #include "../types.h"
 #include "facula/run/open_trace.h"
@@ -24,6 +25,10 @@ void Recorder::at_line(PyObject* file, int number) {
 SourceId Recorder::source_of(PyObject* o) const {
   auto it = outside_.find(o);
   return it == outside_.end() ? kNoSource : it->second;
+}
+
+bool Recorder::is_changing(PyObject* o) const {
+  return changing && changing->count(list.path(source_of(o), root_names));
 }
 
 void Recorder::add(Guard::Kind kind, SourceId s, PyObject* expected, int64_t number) {
@@ -122,7 +127,15 @@ void mark(PyObject* tensor, const char* name, std::vector<bool>& free, bool valu
 
 }  // namespace
 
-// Gives the object of a plain contiguous tensor without a gradient, whose sizes have changed, a handle with symbols.
+// Whether the value is an argument or another slot of the state, or an item of one.
+bool Recorder::is_argument(SourceId id) const {
+  using Kind = Source::Kind;
+  while (list.sources[size_t(id)].kind == Kind::item || list.sources[size_t(id)].kind == Kind::dict_item)
+    id = list.sources[size_t(id)].base;
+  return list.sources[size_t(id)].kind == Kind::root;
+}
+
+// Gives the object of a plain contiguous tensor without a gradient, whose sizes may change, a handle with symbols.
 bool Recorder::replace(SourceId id, PyObject* o) {
   Tensor t = tensor_of(o);
   auto* trace = run::OpenTrace::current();
@@ -130,12 +143,14 @@ bool Recorder::replace(SourceId id, PyObject* o) {
               t.is_contiguous() && t.dim() && !t.impl()->inference && !t.impl()->conj && !t.impl()->neg &&
               std::ranges::equal(t.strides(), contiguous_strides(Dims(t.sizes())));
   if (!fits) return false;
-  std::vector<bool> free(size_t(t.dim()), all_sizes);
+  const ChangedSizes* own = nullptr;
+  if (changing_sizes)
+    if (auto it = changing_sizes->find(list.path(id, root_names)); it != changing_sizes->end())
+      own = it->second.changed.size() == size_t(t.dim()) ? &it->second : nullptr;
+  bool related = free_sizes == FreeSizes::related && (own || (changing_sizes && is_argument(id)));
+  std::vector<bool> free(size_t(t.dim()), free_sizes == FreeSizes::all || related);
+  if (own && free_sizes == FreeSizes::changed) free = own->changed;
   mark(o, names_of_marks::dynamic, free, true);
-  auto entry =
-      changing_sizes ? changing_sizes->find(list.path(id, root_names)) : decltype(changing_sizes->find(""))();
-  if (changing_sizes && entry != changing_sizes->end() && entry->second.size() == free.size())
-    for (size_t d = 0; d < free.size(); ++d) free[d] = free[d] || entry->second[d];
   mark(o, names_of_marks::fixed, free, false);
   std::vector<run::SizeKind> kinds;
   for (size_t d = 0; d < free.size(); ++d) {
@@ -143,7 +158,11 @@ bool Recorder::replace(SourceId id, PyObject* o) {
     kinds.push_back(free[d] ? run::SizeKind::symbolic : run::SizeKind::fixed);
   }
   if (std::none_of(free.begin(), free.end(), [](bool b) { return b; })) return false;
-  trace->input(t, run::SourceId(id), kinds);
+  Ints
+      earlier;  // Each size that has not changed gets a separate symbol, since it may be equal to others by chance.
+  for (size_t d = 0; (own || related) && d < free.size(); ++d)
+    earlier.push_back(own && own->changed[d] ? own->earlier[d] : --unchanged_sizes_);
+  trace->input(t, run::SourceId(id), kinds, earlier);
   Tensor handle = trace->handle_of(t);
   for (size_t d = 0; d < free.size(); ++d)
     if (free[d] && !handle.sizes()[d].is_symbol())
@@ -328,7 +347,9 @@ SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
   list.sources.push_back(std::move(s));
   add(Guard::Kind::load, id);
   if (is_atom(o)) {
-    if (number && changing && is_changeable(o) && changing->count(list.path(id, root_names))) {
+    bool is_result = is_begin && list.sources[size_t(id)].kind == Source::Kind::root;  // of the break
+    bool may_change = is_result || (changing && changing->count(list.path(id, root_names)));
+    if (number && may_change && is_changeable(o)) {
       *number = numbers_[key] = copy_of_number(o);
       register_free(number->get(), id);
       add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(o)));
@@ -344,7 +365,7 @@ SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
     else add(Guard::Kind::same, id, nullptr, existing);
     return id;
   }
-  bool may_replace = is_tensor(o) && (changing_sizes || all_sizes || is_marked(o));
+  bool may_replace = is_tensor(o) && (changing_sizes || free_sizes == FreeSizes::all || is_marked(o));
   if (may_replace && replace(id, o)) return id;
   outside_[o] = id;
   alive_.push_back(PyRef::share(o));
@@ -352,11 +373,27 @@ SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
   return id;
 }
 
+void Recorder::read_attribute(PyObject* o, const char* name) {
+  PyRef key = checked(PyUnicode_InternFromString(name)), value = checked(PyObject_GetAttr(o, key.get()));
+  attribute(o, key.get(), value.get());
+}
+
+// A method of no_grad or another such mode, which is on the stack within `with`.
+static bool is_exit_of_mode(PyObject* o) {
+  PyObject* self = PyCFunction_Check(o) ? PyCFunction_GET_SELF(o) : nullptr;
+  return self && is_grad_mode(self);
+}
+
 void Recorder::first_guard(SourceId id, PyObject* o) {
   bool is_fixed = PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o) || PyCode_Check(o);
   if (is_tensor(o)) {
     list.tensors.emplace_back(*impl_of(o));
     add(Guard::Kind::tensor, id, reinterpret_cast<PyObject*>(Py_TYPE(o)), int64_t(list.tensors.size()) - 1);
+  } else if (is_exit_of_mode(o)) {
+    add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    read_attribute(o, "__name__");
+    read_attribute(o, "__self__");
+    read_attribute(PyCFunction_GET_SELF(o), "_outer");  // what it restores
   } else if (is_fixed) {
     add(Guard::Kind::is, id, o);
   } else {
@@ -467,6 +504,8 @@ void Recorder::contents(PyObject* o) {
     PyRef items = checked(PySequence_List(o));
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(items.get()); ++k)
       if (!is_atom(PyList_GET_ITEM(items.get(), k))) constant(PyList_GET_ITEM(items.get(), k));
+  } else if (PySlice_Check(o)) {
+    for (const char* part : {"start", "stop", "step"}) read_attribute(o, part);
   }
 }
 

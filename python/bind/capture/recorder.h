@@ -16,6 +16,15 @@ struct Write {
   PyRef target, key, value;  // of a call: the method's name, and a tuple of arguments
 };
 
+// The sizes of a tensor that differed from those of an earlier call.
+struct ChangedSizes {
+  std::vector<bool> changed;  // by dimension
+  Ints earlier;
+};
+// A rule that selects the sizes that become symbols. As soon as one size has changed, `related` selects all sizes of this tensor and of
+// the arguments, since loaders change batches and lengths in turn.
+enum class FreeSizes : uint8_t { all, related, changed, none };
+
 class Recorder {
  public:
   GuardList list;
@@ -43,13 +52,15 @@ class Recorder {
   // Such a number is free as long as only arithmetic, variables, attributes and operators on tensors use it: its guard
   // checks the type alone. A copy stands for it, so that its address identifies it. Everything else pins it,
   // which adds a guard of its value.
-  const std::set<std::string>* changing = nullptr;  // paths of these numbers
-  std::vector<std::string> root_names;              // for paths
-  // Paths of tensors, with the dimensions that have changed. The Python object of such a tensor gets a handle whose sizes
+  const std::set<std::string>* changing =
+      nullptr;                          // paths of these numbers, and of generators that have changed
+  std::vector<std::string> root_names;  // for paths
+  bool is_begin = false;                // while the slots of the state are registered
+  // By path: the tensors whose sizes have changed. The Python object of a tensor with free sizes gets a handle whose sizes
   // are symbols, until the segment ends; in Python its sizes are free numbers, which are symbols as arguments of
   // operators.
-  const std::map<std::string, std::vector<bool>>* changing_sizes = nullptr;
-  bool all_sizes = false;                                   // every tensor counts as one
+  const std::map<std::string, ChangedSizes>* changing_sizes = nullptr;
+  FreeSizes free_sizes = FreeSizes::none;
   std::vector<std::pair<PyRef, Ref<TensorImpl>>> replaced;  // these objects, with their tensors
   void restore();                                           // gives these objects their tensors
   Recorder() = default;
@@ -60,6 +71,7 @@ class Recorder {
   bool has_symbols() const { return !list.symbols.empty(); }
   bool has_free() const { return !free_.empty(); }
   bool is_free(PyObject* o) const { return has_free() && free_.count(o); }
+  bool is_changing(PyObject* o) const;  // its path is one of `changing`
   void pin(PyObject* o);
   // Returns the object to use in place of `result`, which Python's operator gave for a and b; one of these is free.
   PyRef computed(int kind, PyObject* a, PyObject* b, PyRef result);
@@ -128,6 +140,7 @@ class Recorder {
  private:
   void add(Guard::Kind kind, SourceId s, PyObject* expected = nullptr, int64_t number = 0);
   void first_guard(SourceId id, PyObject* o);
+  void read_attribute(PyObject* o, const char* name);
 
   void fixed_items(PyObject* container);
   void item_of(PyObject* container, PyObject* key);
@@ -144,7 +157,9 @@ class Recorder {
   std::set<PyObject*> free_;
   std::unordered_map<PyObject*, SymInt> symbolic_;  // of free numbers
   std::map<uint64_t, PyRef> by_size_;               // free numbers by their expressions
+  bool is_argument(SourceId id) const;
   bool replace(SourceId id, PyObject* o);
+  int64_t unchanged_sizes_ = 0;  // stand for the earlier sizes of dimensions that have not changed
   PyRef free_size(SymInt size);
   std::optional<SymInt> computed_size(int kind, PyObject* a, PyObject* b) const;
   void register_free(PyObject* number, SourceId id);

@@ -94,8 +94,10 @@ void begin(Interpreter& in, Recorder& r) {
       if (!f->locals[k]) r.null_root(f->first_root + Py_ssize_t(k));
     at = f->first_root + Py_ssize_t(f->locals.size());
     for (auto& s : f->stack) {
-      if (s) r.root(at, s.get());
+      PyRef number;
+      if (s) r.root(at, s.get(), &number);
       else r.null_root(at);
+      if (number) s = number;
       ++at;
     }
   }
@@ -220,12 +222,14 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   Recorder r;
   r.changing = changing.numbers.empty() ? nullptr : &changing.numbers;
   r.changing_sizes = changing.sizes.empty() ? nullptr : &changing.sizes;
-  r.all_sizes = changing.all_sizes;
+  r.free_sizes = changing.free_sizes;
   if (r.changing || r.changing_sizes || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
   int regions = run::autocast_regions();
+  r.is_begin = true;
   begin(in, r);
+  r.is_begin = false;
   CaptureResult c{Interpreter::Stop::raised, nullptr, ""};
   Exception raised;
   size_t closed = closed_generators();

@@ -175,9 +175,9 @@ struct CaptureResult {
 };
 // Interprets from the state of `in` until its frames are left or a break. `changing`: what has changed between calls.
 struct Changing {
-  std::set<std::string> numbers;                   // paths
-  std::map<std::string, std::vector<bool>> sizes;  // by path of a tensor: the dimensions
-  bool all_sizes = false;                          // each size may change
+  std::set<std::string> numbers;              // paths of numbers and generators
+  std::map<std::string, ChangedSizes> sizes;  // by path of a tensor
+  FreeSizes free_sizes = FreeSizes::related;
 };
 CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 

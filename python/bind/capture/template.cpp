@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "../autograd.h"
 #include "../types.h"
 #include "facula/autograd/autograd.h"
 #include "segment.h"
@@ -156,6 +157,8 @@ int TemplateBuilder::other(PyObject* o) {
     return nodes_[o] = add({Kind::method, -1, {}, 0, std::move(parts)});
   }
   if (PyCFunction_Check(o)) {
+    PyObject* of = PyCFunction_GET_SELF(o);
+    if (of && is_grad_mode(of) && recorder_.is_outside(of)) return fail(of);  // it was entered
     int self = value(PyCFunction_GET_SELF(o));
     PyRef name = checked(PyUnicode_FromString(reinterpret_cast<PyCFunctionObject*>(o)->m_ml->ml_name));
     return nodes_[o] = add({Kind::bound, -1, name, 0, {self}});
@@ -171,7 +174,7 @@ int TemplateBuilder::other(PyObject* o) {
     return nodes_[o] =
                add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
   }
-  if (is_reducible(t)) return reduced(o);
+  if (is_reducible(t) || is_grad_mode(o)) return reduced(o);
   if (PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(o)) return instance(o);
   return fail(o);
 }

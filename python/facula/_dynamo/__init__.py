@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import compiler as eval_frame  # noqa: F401
 from . import config as config
+from . import exc as exc
 from . import utils as utils
 from ..compiler import OptimizedModule as OptimizedModule
 from ..compiler import allow_in_graph as allow_in_graph
@@ -60,6 +61,32 @@ def optimize_assert(backend: Any = "inductor", **options: Any) -> Any:
 
 from ..compiler import list_backends as list_backends  # noqa: E402
 from ..compiler import register_backend as register_backend  # noqa: E402
+
+
+class ExportResult(NamedTuple):
+    graph_module: Any
+    guards: Any
+
+
+def export(f: Any, *extra_args: Any, aten_graph: bool = False, **extra_kwargs: Any) -> Any:
+    """Returns a function that exports ``f`` for arguments: see :func:`facula.export.export`. Its result has
+    the exported module and no guards: the module checks its arguments.
+
+    >>> facula._dynamo.export(lambda x: x + 1)(facula.ones(2)).graph_module(facula.zeros(2))
+    tensor([1., 1.])
+    """
+    from .. import export as exports
+    from ..nn import Module
+
+    class Function(Module):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return f(*args, **kwargs)
+
+    def exported(*args: Any, **kwargs: Any) -> ExportResult:
+        module = f if isinstance(f, Module) else Function()
+        return ExportResult(exports.export(module, args, kwargs).module(), set())
+
+    return exported(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else exported
 
 
 def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from .exc import BackendCompilerFailed
 
 
 def graph_module_of(native: Any, names: list[str]) -> Any:
@@ -40,7 +41,11 @@ def runner(backend: Callable, options: Any, native: Any, names: list[str], input
     """
     module, written = graph_module_of(native, names)
     title = getattr(backend, "__name__", type(backend).__name__)
-    compiled = backend(module, list(inputs), **({} if options is None else {"options": options}))
+    try:
+        compiled = backend(module, list(inputs), **({} if options is None else {"options": options}))
+    except Exception as e:
+        text = f"compile: the backend {title} raised {type(e).__name__}: {e}"
+        raise BackendCompilerFailed(text) from e
     if not callable(compiled):
         raise TypeError(f"compile: the backend {title} gave {compiled!r}, which is no function")
     (output,) = (node for node in module.graph.nodes if node.op == "output")

@@ -8,6 +8,7 @@ each function.
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import inspect
 import itertools
@@ -57,13 +58,19 @@ _READS = frozenset(
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
-    new module_load requires_grad_ retain_grad register_post_accumulate_grad_hook
+    module_load requires_grad_ retain_grad register_post_accumulate_grad_hook
     set_ resize_
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
     """.split()
 )
+
+# Modules of Python and of this package whose functions are called as a whole.
+_WHOLE_MODULES = frozenset("logging random threading pickle json importlib".split())
+_OWN_WHOLE_MODULES = (
+    "facula.fx", "facula.export", "facula.onnx", "facula.autograd.profiler_util", "facula.serialization",
+)  # fmt: skip
 
 _STRUCTURAL = [
     len,
@@ -219,6 +226,10 @@ def classify(f: Any) -> tuple[int, Any]:
             return INLINED, f.__wrapped__
         return _by_name(name)
     if isinstance(f, types.FunctionType):
+        is_of_python = module.partition(".")[0] in _WHOLE_MODULES or f is copy.deepcopy
+        is_own = module.startswith(_OWN_WHOLE_MODULES) and not name.startswith("is_")
+        if is_of_python or is_own:
+            return BREAKS, f"a call of {module}.{f.__qualname__}"
         if name == "graph_break" and module == "facula._dynamo":
             return BREAKS, "graph_break()"
         if "_dynamo_disable" in vars(f):

@@ -72,18 +72,6 @@ std::optional<SymInt> known_later(const Value& v) {
   if (v.tag == Tag::tensor) return _of_length(Tensor(Ref<TensorImpl>::share(v.tensor))).size(0);
   return v.tag == Tag::integer && v.integer().is_symbolic() ? std::optional(v.integer()) : std::nullopt;
 }
-bool is_less(int64_t a, int64_t b) { return a < b; }
-bool is_less(SymInt a, SymInt b) { return sym::may_be_less(a, b); }
-// Checks the bounds of randint, which are numbers or sizes of a traced function.
-template <class N>
-void check_bounds(N from, N to, DType t) {
-  runtime_check(is_less(from, to), "randint")
-      << "expects 'from' to be less than 'to', got " << from << " >= " << to;
-  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
-  N last = to - N(int64_t(1));
-  runtime_check(holds(t, from) && holds(t, last), "randint")
-      << "numbers from " << from << " to " << last << " are out of bounds for " << t;
-}
 void check_sizes_as_bounds(const Call& c) {
   if (c["range"].tag != Tag::integer) return;
   SymInt low = c.integer("low");
@@ -97,6 +85,7 @@ Tensor randint_between(const Call& c, const Value& low, const Value& high, SymSp
   if (from_later || to_later) {
     SymInt first = from_later ? *from_later : SymInt(integral_bound("randint", low.number())),
            range = (to_later ? *to_later : SymInt(integral_bound("randint", high.number()))) - first;
+    if (catalog::torch_random::is_used()) return catalog::torch_random::integers(size, first, range, t, g);
     // The number of words, as words_of computes it for numbers; _randint reports ranges that do not fit.
     SymInt last = max(range - one, zero), more = min(last / SymInt(int64_t(1) << 16), one),
            most = min(last / SymInt(int64_t(1) << 32), one), words = one + more + most * SymInt(int64_t(2));
@@ -199,7 +188,7 @@ FACULA_FAMILY(random) {
           parts.push_back(SymInt(int64_t(2)));
           return view_as_complex(rand(parts, g ? *g : nullptr, real_of(t)));
         }
-        if (torch_random::is_used(size)) {
+        if (torch_random::is_used()) {
           Tensor u = torch_random::uniform(size, t, 0, 1, g ? *g : nullptr);
           return itemsize(t) == 2 ? clamp_max(u, Scalar(next_lower(1, t)))
                                   : u;  // which may have been rounded to 1
@@ -216,7 +205,7 @@ FACULA_FAMILY(random) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
         supported_check(is_differentiable(t) && !is_float8(t), "randn")
             << "normal numbers are floating point, but the dtype is " << t;
-        if (torch_random::is_used(size)) {
+        if (torch_random::is_used()) {
           if (!is_complex(t)) return torch_random::normal(size, t, 0, 1, g ? *g : nullptr);
           Dims parts(size);
           parts.push_back(SymInt(int64_t(2)));
@@ -311,9 +300,8 @@ FACULA_FAMILY(random) {
             << "not implemented for '" << t << "'";
         runtime_check(!is_integral(t) || !overflows(Scalar(n.hint()), t), "randperm")
             << "the numbers below " << n << " do not fit " << t;
-        Tensor order = torch_random::is_used(std::span(&n, 1))
-                           ? torch_random::permutation(n.concrete(), g ? *g : nullptr)
-                           : _randperm(numbers(n * SymInt(int64_t(2)), g), n);
+        Tensor order = torch_random::is_used() ? torch_random::permutation(n, g ? *g : nullptr)
+                                               : _randperm(numbers(n * SymInt(int64_t(2)), g), n);
         return t == order.dtype() ? order : to_dtype(order, t);
       })
       .samples({"n=7", "n=0"});

@@ -72,10 +72,11 @@ Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to
   uint64_t range = uint64_t(last) - uint64_t(from) + 1;
   // Without a bound the dtype tells how many words PyTorch takes for each.
   namespace theirs = catalog::torch_random;
-  bool wide = to ? theirs::is_wide(range) : t == DType::Int64 || t == DType::Float64;
+  const char* kind = to ? "integers" : t == DType::Int64 || t == DType::Float64 ? "long_words" : "words";
   return filled(self, [&](SymSpan sizes) {
-    return theirs::is_used(sizes) ? theirs::integers(sizes, from, range, wide, g ? *g : nullptr)
-                                  : integers(sizes, from, range, t, g);
+    return theirs::is_used()
+               ? theirs::integers(sizes, Scalar(from), Scalar(int64_t(range)), t, g ? *g : nullptr, kind)
+               : integers(sizes, from, range, t, g);
   });
 }
 void check_deviation(double std) {
@@ -105,7 +106,7 @@ FACULA_FAMILY(random_fill) {
         double most = std::max(from, next_lower(to, is_complex(t) ? real_of(t) : t));
         return filled(self, [&](SymSpan sizes) {
           DType computed = compute_type(t);
-          Tensor y = torch_random::is_used(sizes) && !is_complex(t)
+          Tensor y = torch_random::is_used() && !is_complex(t)
                          ? torch_random::uniform(sizes, computed, from, to, g ? *g : nullptr)
                          : add(mul(rand(sizes, g ? *g : nullptr, computed), to - from), from);
           return is_complex(t) || from == to ? y : clamp_max(y, Scalar(most));
@@ -119,7 +120,7 @@ FACULA_FAMILY(random_fill) {
         runtime_check(std >= 0, "normal_") << "expects std >= 0.0, but found std " << std;
         return filled(self, [&](SymSpan sizes) {
           DType computed = compute_type(self.dtype());
-          if (torch_random::is_used(sizes) && !is_complex(computed))
+          if (torch_random::is_used() && !is_complex(computed))
             return torch_random::normal(sizes, computed, mean, std, g ? *g : nullptr);
           return add(mul(randn(sizes, g ? *g : nullptr, computed), std), mean);
         });
@@ -203,7 +204,7 @@ FACULA_FAMILY(random_fill) {
       .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
         runtime_check(p >= 0 && p <= 1, "bernoulli_") << "expects p to be in [0, 1], but got p=" << p;
         return filled(self, [&](SymSpan sizes) {
-          DType t = torch_random::is_used(sizes) ? DType::Float64 : DType::Float32;
+          DType t = torch_random::is_used() ? DType::Float64 : DType::Float32;
           return lt(rand(sizes, g ? *g : nullptr, t), p);
         });
       })

@@ -197,7 +197,7 @@ FACULA_FAMILY(random_gamma) {
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "_standard_gamma");
         Tensor drawn_values =
-            torch_random::is_used(self.sizes())
+            torch_random::is_used()
                 ? torch_random::log_gamma(detach(self), g ? *g : nullptr)
                 : drawn({detach(self)}, 8, g, [](const Tensor& state, const std::vector<Tensor>& of) {
                     return _log_gamma_proposal(state, of[0]);

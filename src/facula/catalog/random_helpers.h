@@ -52,9 +52,8 @@ inline int64_t words_of(uint64_t range) {
   return range - 1 < 1ull << 16 ? 1 : range - 1 < 1ull << 32 ? 2 : 4;
 }
 inline Tensor integers(SymSpan size, int64_t low, uint64_t range, DType t, std::optional<Generator*> g) {
-  if (torch_random::is_used(size))
-    return to_dtype(torch_random::integers(size, low, range, torch_random::is_wide(range), g ? *g : nullptr),
-                    t);
+  if (torch_random::is_used())
+    return torch_random::integers(size, Scalar(low), Scalar(int64_t(range)), t, g ? *g : nullptr);
   int64_t words = words_of(range);
   return _randint(numbers(product(size) * SymInt(words), g), size, Scalar(low), Scalar(int64_t(range)), words,
                   t);
@@ -83,6 +82,18 @@ inline bool holds(DType t, SymInt x) {  // sizes are smaller than 2^60
   constexpr int64_t kMost = int64_t(1) << 60;
   auto [least, most] = limits(t);
   return sym::may_be_at_most(std::max(least, -kMost), x) && sym::may_be_at_most(x, std::min(most, kMost));
+}
+inline bool is_less(int64_t a, int64_t b) { return a < b; }
+inline bool is_less(SymInt a, SymInt b) { return sym::may_be_less(a, b); }
+// Checks the bounds of randint, which are numbers or sizes of a traced function.
+template <class N>
+void check_bounds(N from, N to, DType t) {
+  runtime_check(is_less(from, to), "randint")
+      << "expects 'from' to be less than 'to', got " << from << " >= " << to;
+  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
+  N last = to - N(int64_t(1));
+  runtime_check(holds(t, from) && holds(t, last), "randint")
+      << "numbers from " << from << " to " << last << " are out of bounds for " << t;
 }
 inline constexpr double kRejected = -1;  // a proposal that is none; no proposal that is accepted equals it
 // propose(state, parameters...) of flat parameters, until nothing is kRejected.

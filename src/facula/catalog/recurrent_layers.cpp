@@ -1,5 +1,6 @@
 // Recurrent layers and cells: LSTM, GRU and Elman networks.
 #include <algorithm>
+#include <optional>
 
 #include "facula/autograd/autograd.h"
 #include "facula/catalog/recurrent_helpers.h"
@@ -14,36 +15,50 @@ namespace d = facula::dtypes;
 using namespace facula::catalog::recurrent_helpers;
 
 namespace {
+// The steps of a layer: `count` of `first` sequences each, or of packed sequences, by step.
+struct Steps {
+  SymInt count, first;
+  StepSizes packed = {};
+  StepSizes sizes() const { return packed.empty() ? StepSizes(size_t(count.guard_int()), first) : packed; }
+  // The rows of all steps. Nothing if a size is 0, or a later step has more sequences.
+  std::optional<SymInt> rows() const {
+    if (packed.empty()) return first <= kZero ? std::optional<SymInt>() : count * first;
+    SymInt rows = int64_t(0);
+    for (size_t t = 0; t < packed.size(); rows += packed[t++])
+      if (packed[t] <= kZero || (t && packed[t] > packed[t - 1])) return std::nullopt;
+    return rows;
+  }
+};
 // Whether one library call computes the direction. Everything else goes step by step: operands that the call does not take, which
-// the steps report if they are wrong, and calls under a mode (a trace, vmap, forward mode).
-bool fits(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start, const Weights& w) {
+// the steps report if they are wrong, and calls under a mode (vmap, forward mode, a trace that knows the number of steps).
+bool fits(Cell cell, const Tensor& x, const Steps& steps, const State& start, const Weights& w) {
   DType d = x.dtype();
-  if (op::Mode::current() || !kReal.has(d)) return false;
+  auto* mode = op::Mode::current();
+  bool is_walked = mode && !(mode->records() && steps.count.is_symbolic());
+  if (is_walked || !kReal.has(d)) return false;
   SymInt size = start.h.size(-1), units = start.c.defined() ? start.c.size(-1) : size,
          gates = units * SymInt(gates_of(cell));
   auto is = [&](const Tensor& t, Dims expected) {
-    return t.dtype() == d && std::ranges::equal(t.sizes(), expected, SymInt::surely_equal);
+    return t.dtype() == d && std::ranges::equal(t.sizes(), expected);
   };
-  SymInt rows = int64_t(0);
-  for (size_t t = 0; t < sizes.size(); rows += sizes[t++])
-    if (sizes[t] <= kZero || (t && sizes[t] > sizes[t - 1])) return false;
-  SymInt first = sizes.front();
-  if (units == kZero || size == kZero || !is(x, {rows, w.input.size(-1)}) || !is(start.h, {first, size}) ||
+  auto rows = steps.rows();
+  if (!rows) return false;
+  SymInt first = steps.first;
+  if (units == kZero || size == kZero || !is(x, {*rows, w.input.size(-1)}) || !is(start.h, {first, size}) ||
       !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
     return false;
   if (start.c.defined() && !is(start.c, {first, units})) return false;
-  if (w.projection.defined() ? !is(w.projection, {size, units}) : !SymInt::surely_equal(size, units))
-    return false;
+  if (w.projection.defined() ? !is(w.projection, {size, units}) : size != units) return false;
   return !w.input_bias.defined() || (is(w.input_bias, {gates}) && is(w.state_bias, {gates}));
 }
-std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const StepSizes& sizes,
+std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const Steps& steps,
                                        const Tensor& batch_sizes, const State& start, const Weights& w,
                                        bool reverse) {
-  if (!fits(cell, x, sizes, start, w)) {
-    auto walked = forward(cell, x, sizes, start, w, reverse, false);
+  if (!fits(cell, x, steps, start, w)) {
+    auto walked = forward(cell, x, steps.sizes(), start, w, reverse, false);
     return {walked.output, walked.ended};
   }
-  bool wanted = false;
+  bool wanted = op::Mode::current();  // a trace is differentiated later
   if (autograd::grad_enabled())
     for (auto* t : {&x, &start.h, &start.c, &w.input, &w.state, &w.input_bias, &w.state_bias, &w.projection})
       wanted |= t->defined() && t->requires_grad();
@@ -56,7 +71,7 @@ struct Result {
   Tensor output, h, c;
 };
 // All layers of a call. `h` and `c` are [layers * directions, N, size], `x` and the output rows as walk() has them.
-Result run(const Call& call, Cell cell, Tensor x, const StepSizes& sizes, const Tensor& batch_sizes,
+Result run(const Call& call, Cell cell, Tensor x, const Steps& steps, const Tensor& batch_sizes,
            const Tensor& h, const Tensor& c) {
   const char* name = call.name();
   auto params = call.tensors("params");
@@ -66,11 +81,9 @@ Result run(const Call& call, Cell cell, Tensor x, const StepSizes& sizes, const 
   runtime_check(params.size() == each * size_t(layers * directions), name)
       << "expected " << each << " parameters for each of " << layers << " layers in " << directions
       << " directions, got " << params.size();
-  runtime_check(!sizes.empty(), name) << "expected sequence length to be larger than 0";
-  runtime_check(h.dim() == 3 && h.size(0) == SymInt(layers * directions) &&
-                    h.size(1) == SymInt(sizes.front()),
-                name)
-      << "expected hidden state of shape [" << layers * directions << ", " << sizes.front() << ", size], got "
+  runtime_check(steps.count > kZero, name) << "expected sequence length to be larger than 0";
+  runtime_check(h.dim() == 3 && h.size(0) == SymInt(layers * directions) && h.size(1) == steps.first, name)
+      << "expected hidden state of shape [" << layers * directions << ", " << steps.first << ", size], got "
       << to_string(h.sizes());
   std::vector<Tensor> hs = unbind(h, 0), cs = c.defined() ? unbind(c, 0) : std::vector<Tensor>(hs.size());
   std::vector<Tensor> last_h, last_c;
@@ -85,7 +98,7 @@ Result run(const Call& call, Cell cell, Tensor x, const StepSizes& sizes, const 
       runtime_check(x.size(-1) == w.input.size(-1), name)
           << "input has inconsistent input_size: got " << x.size(-1) << " expected " << w.input.size(-1);
       check_rows(name, cell, (c.defined() ? c : h).size(-1), w.input, w.state);
-      auto [y, s] = one_direction(cell, x, sizes, batch_sizes, {hs[k], cs[k]}, w, direction == 1);
+      auto [y, s] = one_direction(cell, x, steps, batch_sizes, {hs[k], cs[k]}, w, direction == 1);
       outputs.push_back(y);
       last_h.push_back(s.h);
       if (s.c.defined()) last_c.push_back(s.c);
@@ -110,8 +123,7 @@ Result run_padded(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   runtime_check(input.dim() == 3, call.name()) << "input must have 3 dimensions, got " << input.dim();
   Tensor x = first ? transpose(input, 0, 1) : input;
   SymInt steps = x.size(0), batch = x.size(1);
-  Result r = run(call, cell, reshape(x, Dims{steps * batch, x.size(2)}),
-                 StepSizes(size_t(steps.guard_int()), batch), {}, h, c);
+  Result r = run(call, cell, reshape(x, Dims{steps * batch, x.size(2)}), {steps, batch}, {}, h, c);
   r.output = view(r.output, Dims{steps, batch, r.output.size(-1)});
   if (first) r.output = transpose(r.output, 0, 1);
   return r;
@@ -122,7 +134,9 @@ Result run_packed(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   runtime_check(batches.dim() == 1 && batches.dtype() == DType::Int64, call.name())
       << "batch_sizes must be a 1-D int64 tensor, got " << batches.dtype() << " of shape "
       << to_string(batches.sizes());
-  return run(call, cell, data, numbers_of(batches), batches, h, c);
+  auto sizes = numbers_of(batches);
+  runtime_check(!sizes.empty(), call.name()) << "expected sequence length to be larger than 0";
+  return run(call, cell, data, {int64_t(sizes.size()), sizes.front(), sizes}, batches, h, c);
 }
 std::pair<Tensor, Tensor> two(const Call& c) {
   auto hx = c.tensors("hx");

@@ -1,18 +1,16 @@
 #include "facula/catalog/torch_random.h"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <cmath>
-#include <list>
-#include <mutex>
-#include <numbers>
-#include <numeric>
-#include <optional>
 
-#include "facula/base/fork.h"
+#include "facula/catalog/random_helpers.h"
+#include "facula/catalog/sizes.h"
 #include "facula/op/call.h"
+#include "facula/op/operator.h"
+#include "facula/op/registry.h"
 #include "facula/ops.h"
+
+using namespace facula;
+using namespace facula::op;
 
 namespace facula::catalog::torch_random {
 
@@ -20,220 +18,69 @@ namespace {
 
 std::atomic<bool> in_use{false};
 
-// MT19937, with its parameters and its way to fill the state from a seed.
-class Mersenne {
- public:
-  explicit Mersenne(uint64_t seed) : seed_(seed) {
-    state_[0] = uint32_t(seed);
-    for (uint32_t k = 1; k < kSize; ++k) state_[k] = 1812433253u * (state_[k - 1] ^ state_[k - 1] >> 30) + k;
-  }
-  uint64_t seed() const { return seed_; }
-  uint64_t position() const { return position_; }
-  uint32_t next() {
-    if (at_ == kSize) renew();
-    ++position_;
-    uint32_t x = state_[at_++];
-    x ^= x >> 11;
-    x ^= x << 7 & 0x9d2c5680u;
-    x ^= x << 15 & 0xefc60000u;
-    return x ^ x >> 18;
-  }
-  uint64_t next_two() {
-    uint64_t high = next();
-    return high << 32 | next();
-  }
-  void skip_to(uint64_t position) {
-    second_normal.reset();
-    while (position_ < position) {
-      if (at_ == kSize) renew();
-      uint64_t step = std::min<uint64_t>(kSize - at_, position - position_);
-      at_ += uint32_t(step);
-      position_ += step;
-    }
-  }
-  std::optional<double> second_normal;  // normal numbers are made in pairs
-
- private:
-  static constexpr uint32_t kSize = 624, kMiddle = 397;
-  void renew() {
-    for (uint32_t k = 0; k < kSize; ++k) {
-      uint32_t x = (state_[k] & 0x80000000u) | (state_[(k + 1) % kSize] & 0x7fffffffu);
-      state_[k] = state_[(k + kMiddle) % kSize] ^ x >> 1 ^ (x & 1 ? 0x9908b0dfu : 0);
-    }
-    at_ = 0;
-  }
-  uint64_t seed_, position_ = 0;
-  uint32_t at_ = kSize;
-  std::array<uint32_t, kSize> state_;
-};
-
-// The words of a generator from its offset on. The generator moves on when the object ends.
-class Words {
- public:
-  explicit Words(Generator* g) : generator_(g ? *g : default_generator()), lock_(mutex()) {
-    auto& all = sequences();
-    uint64_t seed = generator_.seed(), offset = generator_.offset();
-    auto best = all.end();
-    for (auto it = all.begin(); it != all.end(); ++it)
-      if (it->seed() == seed && it->position() <= offset &&
-          (best == all.end() || it->position() > best->position()))
-        best = it;
-    if (best == all.end()) all.emplace_front(seed);
-    else all.splice(all.begin(), all, best);
-    if (all.size() > kSequences) all.pop_back();
-    if (all.front().position() != offset) all.front().skip_to(offset);
-  }
-  ~Words() { generator_.set_state(generator_.seed(), sequences().front().position()); }
-  Words(const Words&) = delete;
-  Mersenne& operator*() { return sequences().front(); }
-  Mersenne* operator->() { return &sequences().front(); }
-
- private:
-  static constexpr size_t kSequences = 16;  // generators that programs use alternately
-  static std::list<Mersenne>& sequences() {
-    static auto* all = new std::list<Mersenne>;
-    return *all;
-  }
-  static TableMutex& mutex() {
-    static TableMutex lock;
-    return lock;
-  }
-  Generator& generator_;
-  std::lock_guard<TableMutex> lock_;
-};
-
-// Uniform in [0, 1).
-template <class T>
-T unit(Mersenne& words) {
-  if constexpr (sizeof(T) == 8) return T(words.next_two() & ((uint64_t(1) << 53) - 1)) * 0x1p-53;
-  else return T(words.next() & ((1u << 24) - 1)) * 0x1p-24f;
+// Numbers of 16 bits are rounded from float32.
+DType drawn_dtype(DType t) { return t == DType::Float64 ? t : DType::Float32; }
+Tensor drawn(SymSpan size, const char* distribution, const Value& first, const Value& second, DType t,
+             Generator* g, const Tensor& parameter = {}) {
+  Value args[] = {size, distribution, first, second, t, parameter, g};
+  return op::call(op::get("_torch_random"), args)[0];
 }
-
-// A pair of numbers by the transform of Box and Muller, from single numbers of float64.
-double single_normal(Mersenne& words) {
-  if (words.second_normal) {
-    double z = *words.second_normal;
-    words.second_normal.reset();
-    return z;
-  }
-  double u = unit<double>(words), v = unit<double>(words);
-  double radius = std::sqrt(-2 * std::log1p(-v)), angle = 2 * std::numbers::pi * u;
-  words.second_normal = radius * std::sin(angle);
-  return radius * std::cos(angle);
-}
-
-// The same transform for 16 uniform numbers, in place: the first eight are radii, the others angles.
-template <class T>
-void transform_block(T* x, T mean, T std) {
-  for (int k = 0; k < 8; ++k) {
-    T radius = std::sqrt(T(-2) * std::log(1 - x[k])), angle = T(2 * std::numbers::pi) * x[k + 8];
-    x[k] = radius * std::cos(angle) * std + mean;
-    x[k + 8] = radius * std::sin(angle) * std + mean;
-  }
-}
-
-template <class T>
-void fill_normal(Mersenne& words, T* to, int64_t n, double mean, double std) {
-  if (n < 16) {
-    for (int64_t k = 0; k < n; ++k) to[k] = T(single_normal(words) * std + mean);
-    return;
-  }
-  for (int64_t k = 0; k < n; ++k) to[k] = unit<T>(words);
-  for (int64_t k = 0; k + 16 <= n; k += 16) transform_block(to + k, T(mean), T(std));
-  if (n % 16 == 0) return;
-  T* last = to + n - 16;
-  for (int64_t k = 0; k < 16; ++k) last[k] = unit<T>(words);
-  transform_block(last, T(mean), T(std));
-}
-
-template <class T>
-void fill_uniform(Mersenne& words, T* to, int64_t n, double from, double end) {
-  T low = T(from), range = T(end) - T(from);
-  for (int64_t k = 0; k < n; ++k) to[k] = std::fma(unit<T>(words), range, low);
-}
-
-// A tensor of dtype t that `fill(words, elements, count)` fills with float32 or float64.
-template <class F>
-Tensor filled(SymSpan size, DType t, Generator* g, F&& fill) {
-  DType computed = t == DType::Float64 ? t : DType::Float32;
-  Tensor y = Tensor::empty(IntSpan(concrete(size)), computed);
-  {
-    Words words(g);
-    int64_t n = y.numel().concrete();
-    if (t == DType::Float64) fill(*words, static_cast<double*>(y.data_ptr()), n);
-    else fill(*words, static_cast<float*>(y.data_ptr()), n);
-  }
-  return t == computed ? y : to_dtype(y, t);
-}
-
-// The logarithm of a number of the gamma distribution, by the method of Marsaglia and Tsang, 2000.
-double single_log_gamma(Mersenne& words, double concentration) {
-  if (!(concentration > 0)) return concentration == 0 ? -INFINITY : NAN;
-  double log_scale = 0;
-  if (concentration < 1) {
-    log_scale = std::log(1 - unit<double>(words)) / concentration;
-    concentration += 1;
-  }
-  double d = concentration - 1.0 / 3, c = 1 / std::sqrt(9 * d);
-  for (;;) {
-    double x, y;
-    do {
-      x = single_normal(words);
-      y = 1 + c * x;
-    } while (y <= 0);
-    double v = y * y * y, u = 1 - unit<double>(words), square = x * x;
-    if (u < 1 - 0.0331 * square * square || std::log(u) < 0.5 * square + d * (1 - v + std::log(v)))
-      return log_scale + std::log(d * v);
-  }
-}
+Tensor in_dtype(const Tensor& y, DType t) { return t == y.dtype() ? y : to_dtype(y, t); }
 
 }  // namespace
 
 void use(bool on) { in_use = on; }
 
-bool is_used(SymSpan size) {
-  if (!in_use || op::Mode::current() || default_device().type != DeviceType::cpu) return false;
-  return std::ranges::none_of(size, [](const SymInt& n) { return n.is_symbolic(); });
+bool is_used() {
+  if (!in_use || default_device().type != DeviceType::cpu) return false;
+  auto* mode = Mode::current();
+  return !mode || mode->records();
 }
 
 Tensor uniform(SymSpan size, DType t, double from, double to, Generator* g) {
-  return filled(size, t, g,
-                [&](Mersenne& words, auto* y, int64_t n) { fill_uniform(words, y, n, from, to); });
+  return in_dtype(drawn(size, "uniform", from, to, drawn_dtype(t), g), t);
 }
 
 Tensor normal(SymSpan size, DType t, double mean, double std, Generator* g) {
-  return filled(size, t, g,
-                [&](Mersenne& words, auto* y, int64_t n) { fill_normal(words, y, n, mean, std); });
+  return in_dtype(drawn(size, "normal", mean, std, drawn_dtype(t), g), t);
 }
 
-Tensor integers(SymSpan size, int64_t low, uint64_t range, bool wide, Generator* g) {
-  Tensor y = Tensor::empty(IntSpan(concrete(size)), DType::Int64);
-  auto* to = static_cast<int64_t*>(y.data_ptr());
-  Words words(g);
-  for (int64_t k = 0, n = y.numel().concrete(); k < n; ++k) {
-    uint64_t word = wide ? words->next_two() : words->next();
-    to[k] = int64_t(uint64_t(low) + (range ? word % range : word));
-  }
-  return y;
+Tensor integers(SymSpan size, const Value& low, const Value& range, DType t, Generator* g,
+                const char* distribution) {
+  return drawn(size, distribution, low, range, t, g);
 }
 
-Tensor permutation(int64_t n, Generator* g) {
-  Tensor y = Tensor::empty(IntSpan(Ints{n}), DType::Int64);
-  auto* to = static_cast<int64_t*>(y.data_ptr());
-  std::iota(to, to + n, int64_t(0));
-  Words words(g);
-  for (int64_t k = 0; k + 1 < n; ++k) std::swap(to[k], to[k + int64_t(words->next() % uint64_t(n - k))]);
-  return y;
-}
+Tensor permutation(SymInt n, Generator* g) { return drawn({&n, 1}, "permutation", 0, 0, DType::Int64, g); }
 
 Tensor log_gamma(const Tensor& concentration, Generator* g) {
-  Tensor of = contiguous(to_dtype(concentration, DType::Float64));
-  Tensor y = Tensor::empty(of.sizes(), DType::Float64);
-  auto* from = static_cast<const double*>(of.data_ptr());
-  auto* to = static_cast<double*>(y.data_ptr());
-  Words words(g);
-  for (int64_t k = 0, n = y.numel().concrete(); k < n; ++k) to[k] = single_log_gamma(*words, from[k]);
-  return y;
+  return drawn(concentration.sizes(), "log_gamma", 0, 0, DType::Float64, g, concentration);
 }
 
 }  // namespace facula::catalog::torch_random
+
+FACULA_FAMILY(torch_random) {
+  define(
+      "_torch_random(SymInt[] size, str distribution, Scalar first, Scalar second, dtype dtype, Tensor? parameter=None, Generator? generator=None) -> Tensor")
+      .doc(
+          "Numbers of PyTorch's generator. `distribution` is uniform (in [first, second], of float32 or float64), normal (mean `first`, deviation `second`, of these dtypes), integers "
+          "(from first on, below first + second, a number without sign, 0: 2^64), words or long_words (integers that take one word of 32 bits or two, whatever their range is), permutation "
+          "(of 0 .. size[0] - 1), or log_gamma (logarithms of numbers with the concentrations `parameter`).")
+      .bind(hidden)
+      .draws()
+      .non_differentiable("the numbers are recorded by rules of their own")
+      .check([](const Call& c) {
+        bool are_sizes = c.str("distribution") == "integers" && c["second"].tag == Tag::integer;
+        if (!are_sizes) return;  // of a traced function
+        SymInt low = c.integer("first");
+        catalog::random_helpers::check_bounds(low, low + c.integer("second"), *c.maybe_dtype("dtype"));
+      })
+      .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
+      .shape(catalog::checked_size)
+      .library("torch_random")
+      .samples(
+          {"size=[3, 4], distribution='uniform', first=1.0, second=2.0, dtype=float32",
+           "size=[3, 7], distribution='normal', first=1.0, second=2.0, dtype=float64",
+           "size=[3, 4], distribution='integers', first=2, second=7, dtype=int64",
+           "size=[7], distribution='permutation', first=0, second=0, dtype=int64",
+           "size=[2], distribution='log_gamma', first=0, second=0, dtype=float64, parameter[2](0.1, 5)"});
+}

@@ -176,6 +176,7 @@ void OpenTrace::begin() {
   recording_->tracer().keep_handles();
   if (fills_last_) fill_slots_last();
   sources_.clear();
+  symbols_.clear();
 }
 
 void OpenTrace::expire() {
@@ -184,13 +185,20 @@ void OpenTrace::expire() {
     if (t.is_traced()) t.impl()->traced = dead_value();
 }
 
-size_t OpenTrace::input(const Tensor& t, SourceId source, std::span<const SizeKind> kinds) {
+SymInt OpenTrace::symbol_of(int64_t size, int64_t earlier) {
+  for (auto& s : symbols_)
+    if (s.size.hint() == size && s.earlier == earlier) return s.size;
+  auto& shapes = *recording_->graph().shapes;
+  symbols_.push_back({shapes.fresh("s" + std::to_string(shapes.symbol_count()), size), earlier});
+  return symbols_.back().size;
+}
+
+size_t OpenTrace::input(const Tensor& t, SourceId source, std::span<const SizeKind> kinds, IntSpan earlier) {
   internal_check(!t.is_traced()) << "a handle is no tensor from outside";
   Dims sizes(t.sizes());
-  auto& shapes = *recording_->graph().shapes;
-  auto symbolic = graph::symbolic_spec(t, shapes);
   for (size_t d = 0; d < sizes.size() && d < kinds.size(); ++d)
-    if (kinds[d] == SizeKind::symbolic) sizes[d] = symbolic.sizes[d];
+    if (int64_t n = sizes[d].hint(); kinds[d] == SizeKind::symbolic && n > 1)
+      sizes[d] = symbol_of(n, d < earlier.size() ? earlier[d] : n);
   auto spec = graph::spec_with(t, std::move(sizes));
   size_t before = recording_->outside().size();
   size_t number = recording_->outside(t, spec);

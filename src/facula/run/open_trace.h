@@ -104,8 +104,9 @@ class OpenTrace {
   static OpenTrace* current();  // of the thread; null: none, or an Inactive lives
 
   // Announces a tensor from outside as an input, before a call reads it; gives its number. Sizes are fixed, except for
-  // those of 2 and more that are named as symbolic.
-  size_t input(const Tensor& t, SourceId source, std::span<const SizeKind> sizes = {});
+  // those of 2 and more that are named as symbolic. Equal sizes share a symbol, if they were also equal in an earlier
+  // call, where the tensor had the sizes `earlier` (empty: the same sizes).
+  size_t input(const Tensor& t, SourceId source, std::span<const SizeKind> sizes = {}, IntSpan earlier = {});
   // A handle with the symbolic sizes of a tensor from outside.
   Tensor handle_of(const Tensor& t);
   // A number as an operand: a handle of rank 0 that promotes like a Python number. Runs take number_input(x) for it.
@@ -149,6 +150,7 @@ class OpenTrace {
 
  private:
   void begin();
+  SymInt symbol_of(int64_t size, int64_t earlier);
   std::shared_ptr<Segment> end_segment(std::span<const Tensor> results);
   std::shared_ptr<Segment> segment_of(std::span<const Tensor> results, std::vector<Tensor>& inputs,
                                       std::vector<graph::Gradients::Filled>& slots);
@@ -159,6 +161,11 @@ class OpenTrace {
   std::unique_ptr<graph::Capture> capture_;
   std::unique_ptr<graph::Recording> recording_;
   std::vector<SourceId> sources_;
+  struct Symbol {
+    SymInt size;
+    int64_t earlier;
+  };
+  std::vector<Symbol> symbols_;
   graph::SourceLine line_;
   Active* active_ = nullptr;
   bool fills_last_ = false;

@@ -358,13 +358,15 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        shapes = f"got {list(src.shape)} and {list(tgt.shape)}"
         batch = 0 if self.batch_first else 1
         if src.dim() == 3 and src.shape[batch] != tgt.shape[batch]:
-            raise RuntimeError(f"the batch number of src and tgt must be equal, {shapes}")
+            raise RuntimeError(
+                f"the batch number of src and tgt must be equal, got {list(src.shape)} and {list(tgt.shape)}"
+            )
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError(
-                f"the feature number of src and tgt must be equal to d_model = {self.d_model}, {shapes}"
+                f"the feature number of src and tgt must be equal to d_model = {self.d_model}, "
+                f"got {list(src.shape)} and {list(tgt.shape)}"
             )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)

@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, LibraryFn> kFunctions[] = {
     {"repeated_positions", cpu::repeated_positions},
     {"rng_take", cpu::rng_take},
     {"randperm", cpu::randperm},
+    {"torch_random", cpu::torch_random},
     {"max_pool2d_backward", cpu::max_pool2d_backward},
     {"sort", cpu::sort},
     {"topk", cpu::topk},

@@ -46,6 +46,8 @@ Results repeated_positions(const Call& c, Out out);
 Results rng_take(const Call& c, Out out);
 Results randperm(const Call& c, Out out);
 Results max_pool2d_backward(const Call& c, Out out);
+// torch_random.cpp
+Results torch_random(const Call& c, Out out);
 // sort.cpp
 Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);

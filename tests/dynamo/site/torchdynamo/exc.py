@@ -1,17 +1,12 @@
 """Errors that tests expect."""
 
-try:
-    from torch._dynamo.exc import BackendCompilerFailed, ResetRequired, Unsupported
-except ImportError:
+from torch._dynamo import exc as _exc
 
-    class Unsupported(RuntimeError):
-        pass
+BackendCompilerFailed, Unsupported = _exc.BackendCompilerFailed, _exc.Unsupported
 
-    class BackendCompilerFailed(RuntimeError):
-        pass
 
-    class ResetRequired(RuntimeError):
-        pass
+class ResetRequired(RuntimeError):
+    pass
 
 
 class InternalTorchDynamoError(RuntimeError):
