@@ -182,7 +182,7 @@ def instructions_of_parts(case: Case, target: Target) -> tuple[list[str], bool]:
             with tempfile.TemporaryDirectory() as temporary:
                 folder, chosen = Path(temporary), net.chosen(chosen)
                 code = write_programs(net, chosen, folder, tiled=tiled, reorder=tiled)
-                write(tiny.Report(net, chosen, code), folder, 1)
+                write(tiny.Report(net, chosen, code), folder, 1, infers=False)
                 _, measured_counts, _ = ran(target, folder)
             counts[f"{name} update, {'ours' if tiled else 'plain C'}"] = measured_counts["train"][0]
     most = max(counts.values())
