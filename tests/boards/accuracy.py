@@ -241,6 +241,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     F.manual_seed(options.seed)
+    F.set_num_threads(1)  # the networks are small
     start = time.monotonic()
     model = pretrained(options.pretrain)
     columns = ["float32", "int8", "int8 scaled", f"found, {BUDGET:,} bytes", "biases", "last layers"]

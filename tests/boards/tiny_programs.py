@@ -38,17 +38,20 @@ static void report(const char* name) {
 }
 
 int main(void) {
-  static float logits[CLASSES];
+  int failed;
   float loss;
   const int64_t label = 1;
   const float rate = 0.05f;
+#if INFERS
+  static float logits[CLASSES];
   fill(model_infer_image);
   measure_start();
-  int failed = model_infer(logits);
+  failed = model_infer(logits);
   measure_stop();
   if (failed) return 1;
   show("logits", logits, CLASSES);
   report("infer");
+#endif
   for (int step = 0; step < STEPS; ++step) {
     fill(model_train_image);
     measure_start();
@@ -58,21 +61,24 @@ int main(void) {
     show("loss", &loss, 1);
     if (step == 0) report("train");
   }
+#if INFERS
   fill(model_infer_image);
   if (model_infer(logits)) return 1;
   show("logits", logits, CLASSES);
+#endif
   return 0;
 }
 """
 
 
-def write(report: tiny.Report, folder: Path, steps: int) -> None:
-    """Completes a folder of `tiny.compile` with a main function."""
+def write(report: tiny.Report, folder: Path, steps: int, infers: bool = True) -> None:
+    """Completes a folder of `tiny.compile` with a main function that trains, and infers before and after."""
     _, height, width, channels = report.network.input_shape
     numbers = {
         "BYTES": height * width * channels,
         "CLASSES": report.network.classifier.bias.numel(),
         "STEPS": steps,
+        "INFERS": int(infers),
     }
     defined = "".join(f"#define {name} {value}\n" for name, value in numbers.items())
     (folder / "main.c").write_text(defined + MAIN)
