@@ -8,8 +8,8 @@
 #include <random>
 
 #include "facula/base/parallel.h"
-#include "facula/device/cpu/few_rows_nest.h"
 #include "facula/device/cpu/generated_product.h"
+#include "facula/device/cpu/skinny_nest.h"
 #include "facula/schedule/lanes.h"
 #include "facula/schedule/product_tiles.h"
 #include "task_runs.h"
@@ -326,22 +326,22 @@ TEST(Product, CountsRowsAndColumnsOfEpiloguesOverTheWholeResult) {
 
 // ---- few rows
 
-TEST(FewRows, IsTheKernelToTheBit) {
-  using P = FewRowsParam;
+TEST(Skinny, IsTheKernelToTheBit) {
+  using P = SkinnyParam;
   for (int64_t rows : {1, 2, 3, 6, 16})
     for (bool beside : {false, true}) {
       Example e(rows, up_to(60), up_to(90), 1, Adjacent::row, Adjacent::column, false);
       e.follow_by(epilogues()[size_t(up_to(6) - 1)].second, beside);
       auto& p = e.product;
-      if (beside) p.kept = {element() * Scalar(0.5), {}, 0};
-      FewRowsVariant v = few_rows_variant(rows, codegen::vector_lanes());
-      v.epilogue = p.epilogue, v.beside = beside, v.kept = p.kept;
+      if (beside) p.saved = {element() * Scalar(0.5), {}, 0};
+      SkinnyVariant v = skinny_variant(rows, codegen::vector_lanes());
+      v.epilogue = p.epilogue, v.beside = beside, v.saved = p.saved;
       std::vector<int64_t> params(P::count);
       params[P::m] = p.m, params[P::n] = p.n, params[P::k] = p.k, params[P::a_stride] = p.a.stride;
       params[P::b_stride] = p.b.stride, params[P::out_stride] = p.n, params[P::columns] = 17;
       params[P::tasks] = (p.n + 16) / 17;
       params.insert(params.end(), p.params.begin(), p.params.end());
-      TaskNest t = few_rows_nest(v);
+      TaskNest t = skinny_nest(v);
       t.nest = schedule::in_lanes(t.nest, codegen::lane_limits());
       loop::verify(t.nest, codegen::lane_limits());
       std::vector<const std::vector<float>*> from{&e.a.x, &e.b.x, &e.out.x, &e.result};

@@ -642,7 +642,7 @@ def test_state_dicts_and_optimizers_survive_packed_weights(memory_format):
         net(x).square().mean().backward()
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
         opt.step()
-    # The library may convolve weights of each format by another algorithm, which rounds otherwise: a millionth of a step.
+    # The library may convolve each format by an algorithm that rounds otherwise: a millionth of a step.
     np.testing.assert_allclose(
         conv.weight.detach().numpy(), fresh.weight.detach().numpy(), rtol=1e-6, atol=1e-6 * 1e-2
     )

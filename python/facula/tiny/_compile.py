@@ -111,9 +111,9 @@ def compile(
         update: what a step trains; None: the biases of all layers and the classifier.
         name: the prefix of all names in the code.
         patches: the first layers are computed in so many parts of rows, one after the other, which needs less
-            RAM and some rows twice. Layers that are trained, and those behind them, are computed as a whole.
-        stochastic: round trained integers up or down at random, with the exact mean, so that changes below
-            half a step are not lost. ``NAME_train`` then also takes the number of the step.
+            RAM and some rows twice. Layers that are trained, and those behind them, are computed in one part.
+        stochastic: round trained integers up or down at random, with the exact mean, so that changes of less
+            than half a step are not lost. ``NAME_train`` then also takes the number of the step.
         saves: also write ``NAME_save()`` and ``NAME_load()``, for trained parameters in flash memory; the
             program supplies three functions that access it (``NAME_store.h``).
 
@@ -185,5 +185,5 @@ def write(
 
 def _short(line: str) -> str:
     """The file and the number of a layer's line: "net.py:12"."""
-    found = re.search(r"([^/\\\s(]+), line (\d+)", line)
-    return f"{found[1]}:{found[2]}" if found else ""
+    place = re.search(r"([^/\\\s(]+), line (\d+)", line)
+    return f"{place[1]}:{place[2]}" if place else ""

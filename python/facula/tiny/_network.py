@@ -411,20 +411,20 @@ class Network:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all tensors for one image, NHWC."""
-        whole = dataclasses.replace(self, patches=1)
-        run = whole.run(_f.zeros(self.input_shape, dtype=_C.int8), Update(classifier=False))[1]
+        plain = dataclasses.replace(self, patches=1)
+        run = plain.run(_f.zeros(self.input_shape, dtype=_C.int8), Update(classifier=False))[1]
         return {name: tuple(x.q.shape) for name, x in run.values.items()}
 
     def patched(self, update: Update) -> int:
-        """The number of first layers that are computed by patches: a chain of which nothing is trained, with
+        """The number of first layers that are computed by patches: a chain that no update trains, with
         the smallest maximum of the bytes in use.
         """
         if self.patches == 1:
             return 0
         shapes = self.shapes()
         size = {name: math.prod(shape[1:]) for name, shape in shapes.items()}
-        whole = [max(size[n.name] + sum(size[s] for s in n.sources), 0) for n in self.layers[:-1]]
-        best, least = 0, max(whole)
+        in_use = [max(size[n.name] + sum(size[s] for s in n.sources), 0) for n in self.layers[:-1]]
+        best, least = 0, max(in_use)
         for k, layer in enumerate(self.layers[:-1]):
             former = self.layers[k - 1].name if k else self.INPUT
             chain = isinstance(layer, (Conv, MaxPool)) and layer.sources == (former,)
@@ -435,9 +435,9 @@ class Network:
             steps = [self._needed(k, part, shapes) for part in self._parts(shapes[layer.name][1])]
             # the image, the results of all parts, and the part at work
             peak = size[self.INPUT] + size[layer.name] + max(map(max, steps))
-            peak = max([peak, *whole[k + 1 :]])
+            peak = max([peak, *in_use[k + 1 :]])
             if any(layer.name in n.sources for n in self.layers[k + 1 :] if isinstance(n, Add)):
-                peak = max(peak, 4 * size[layer.name] + whole[k + 1])  # the sum reads float32
+                peak = max(peak, 4 * size[layer.name] + in_use[k + 1])  # the sum reads float32
             if peak < least:
                 best, least = k + 1, peak
         return best
@@ -468,7 +468,7 @@ class Network:
         _, height, width, channels = shapes[source]
         low, high, _, _ = self._rows_for(index, part, height)
         _, _, out_width, out_channels = shapes[layer.name]
-        operand = (high - low) * width * channels if index else 0  # the image is there as a whole
+        operand = (high - low) * width * channels if index else 0  # all rows of the image are in memory
         result = (part[1] - part[0]) * out_width * out_channels
         return [operand + result, *self._needed(index - 1, (low, high), shapes)]
 

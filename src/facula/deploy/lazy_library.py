@@ -19,14 +19,14 @@ FUNCTION = """
 .type {name}, @function
 {name}:
   .cfi_startproc
-  movq .Lfound_{number}(%rip), %r11
+  movq .Laddress_{number}(%rip), %r11
   testq %r11, %r11
   je .Lsearch_{number}
   jmp *%r11
 .Lsearch_{number}:
   leaq .Lname_{number}(%rip), %r10
   call facula_search_library
-  movq %r11, .Lfound_{number}(%rip)
+  movq %r11, .Laddress_{number}(%rip)
   jmp *%r11
   .cfi_endproc
 .size {name}, .-{name}
@@ -34,7 +34,7 @@ FUNCTION = """
 .Lname_{number}: .asciz "{name}"
 .section .bss.{name},"aw",@nobits
 .balign 8
-.Lfound_{number}: .zero 8
+.Laddress_{number}: .zero 8
 """
 # Takes the name in r10 and returns the address in r11. It is called with a stack that is aligned.
 SEARCH = """
@@ -60,7 +60,7 @@ facula_search_library:
   movups %xmm6, 96(%rsp)
   movups %xmm7, 112(%rsp)
   movq %r10, %rdi
-  call facula_found_in_library
+  call facula_function_of_library
   movq %rax, %r11
   movups (%rsp), %xmm0
   movups 16(%rsp), %xmm1
@@ -85,7 +85,7 @@ facula_search_library:
 SOURCE = """// Written by deploy/lazy_library.py.
 #include "facula/base/library.h"
 
-extern "C" [[gnu::visibility("hidden"), gnu::used]] void* facula_found_in_library(const char* name) {{
+extern "C" [[gnu::visibility("hidden"), gnu::used]] void* facula_function_of_library(const char* name) {{
   return facula::symbol_beside("{library}", name, "numerics");
 }}
 
@@ -111,12 +111,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--objects", nargs="+", required=True, help="of the library")
     parser.add_argument("--program", nargs="+", required=True, help="the objects that call it")
-    given = parser.parse_args()
-    own = symbols(given.nm, given.program, "TWVBDRui", "--defined-only")
-    called = symbols(given.nm, given.program, "U", "--undefined-only") - own
-    names = sorted(symbols(given.nm, given.objects, "TWi", "--defined-only", "--extern-only") & called)
+    options = parser.parse_args()
+    own = symbols(options.nm, options.program, "TWVBDRui", "--defined-only")
+    called = symbols(options.nm, options.program, "U", "--undefined-only") - own
+    names = sorted(symbols(options.nm, options.objects, "TWi", "--defined-only", "--extern-only") & called)
     code = SEARCH + "".join(FUNCTION.format(name=n, number=k) for k, n in enumerate(names))
-    given.out.write_text(SOURCE.format(library=given.library, code=code))
+    options.out.write_text(SOURCE.format(library=options.library, code=code))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the catalog of libfacula_runtime.so, which only runs packages, from the catalog of libfacula.so.
 
-A package's graph contains calls of the operators that a trace records. What their definitions call is kept
-too, as is everything that the other sources of the library name; other definitions are left out, and so are
+A package's graph contains calls of the operators that a trace records. What their definitions call stays
+too, as does everything that the other sources of the library name; other definitions are left out, and so are
 the properties that Python, tests, vmap and the tape's names read, and sparse tensors, which no program holds.
 Sources that would be the same as before are not written again.
 """
@@ -45,16 +45,16 @@ def closing(all: list[Token], k: int) -> int:
 
 def without(text: str, properties: tuple[str, ...]) -> str:
     """Returns the text without chained calls of these names."""
-    all, kept, at, k = tokens(text), [], 0, 0
+    all, rest, at, k = tokens(text), [], 0, 0
     while k + 2 < len(all):
         chained = all[k].text == "." and all[k + 1].text in properties and all[k + 2].text == "("
         if not chained:
             k += 1
             continue
         end = closing(all, k + 2)
-        kept.append(text[at : all[k].begin])
+        rest.append(text[at : all[k].begin])
         at, k = all[end].end, end + 1
-    return "".join([*kept, text[at:]])
+    return "".join([*rest, text[at:]])
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Definition:
 
 
 def definitions(text: str) -> list[Definition]:
-    all, found, k = tokens(text), [], 0
+    all, matches, k = tokens(text), [], 0
     while k + 2 < len(all):
         starts = all[k].text == "define" and all[k + 1].text == "(" and all[k + 2].text.startswith('"')
         if not starts or all[k - 1].text not in ("{", "}", ";"):
@@ -83,18 +83,20 @@ def definitions(text: str) -> list[Definition]:
         recorded = not chain.intersection(UNRECORDED) or "vjp" in chain
         recorded &= "!)" not in schema and ("reads_data" not in chain or "data_dependent" in chain)
         body = text[all[closing(all, k + 1)].end : all[end].end]
-        found.append(Definition(re.match(r"\w+", schema)[0], body, all[first].begin, all[end].end, recorded))
+        matches.append(
+            Definition(re.match(r"\w+", schema)[0], body, all[first].begin, all[end].end, recorded)
+        )
         k = end + 1
-    return found
+    return matches
 
 
 def names(text: str) -> set[str]:
     """Returns the operators that a text may name: called functions, arguments and literals."""
-    all, found = tokens(text), set()
+    all, mentioned = tokens(text), set()
     for before, now, after in zip([None, *all], all, [*all[1:], None]):
         if now.text.startswith('"'):
             if name := re.fullmatch(r'"([A-Za-z_]\w*)(?:\.\w+)?(?:\(.*)?"', now.text):
-                found.add(name[1])
+                mentioned.add(name[1])
         elif re.match(r"[A-Za-z_]", now.text) and before and after:
             argument = before.text in ("(", ",", "&", "{", "?", ":") and after.text in (
                 ")",
@@ -104,8 +106,8 @@ def names(text: str) -> set[str]:
                 ";",
             )
             if after.text == "(" or argument:
-                found.add(now.text)
-    return found | {n.removesuffix("_out") for n in found} | {n.removesuffix("_") for n in found}
+                mentioned.add(now.text)
+    return mentioned | {n.removesuffix("_out") for n in mentioned} | {n.removesuffix("_") for n in mentioned}
 
 
 def main() -> None:
@@ -120,8 +122,8 @@ def main() -> None:
         if path.stem.startswith("sparse"):
             families = re.findall(r"^FACULA_FAMILY\(\w+\)", sources[path], re.M)
             sources[path] = "\n".join(['#include "facula/op/operator.h"', *(f + " {}" for f in families), ""])
-    found = {path: definitions(text) for path, text in sources.items()}
-    optional = {path: [d for d in all if not d.recorded] for path, all in found.items()}
+    by_path = {path: definitions(text) for path, text in sources.items()}
+    optional = {path: [d for d in all if not d.recorded] for path, all in by_path.items()}
 
     wanted: set[str] = set()
     for path, text in sources.items():
@@ -147,7 +149,7 @@ def main() -> None:
         target = arguments.out / path.name
         if not target.exists() or target.read_text() != text:
             target.write_text(text)
-    total = sum(map(len, found.values()))
+    total = sum(map(len, by_path.values()))
     print(f"{len(waiting)} of {total} definitions of the catalog are not in libfacula_runtime.so")
 
 

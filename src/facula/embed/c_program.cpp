@@ -268,15 +268,15 @@ class EntryPrinter {
         return weights_.named(program_.graph.graph.values()[size_t(p.number)]->constant);
       return nullptr;
     };
-    const Named* found = nullptr;
+    const Named* module = nullptr;
     for (int v : exec.inputs)
-      if (!found) found = label(v);
+      if (!module) module = label(v);
     for (int v : exec.inputs)
-      if (auto it = modules_.find(v); !found && it != modules_.end()) found = it->second;
+      if (auto it = modules_.find(v); !module && it != modules_.end()) module = it->second;
     for (int v : exec.outputs)
-      if (found) modules_[v] = found;
-    module_ = found ? found->name.substr(0, found->name.rfind('.')) : "";
-    line_ = found && !found->line.empty() ? ", " + found->line : "";
+      if (module) modules_[v] = module;
+    module_ = module ? module->name.substr(0, module->name.rfind('.')) : "";
+    line_ = module && !module->line.empty() ? ", " + module->line : "";
   }
 
   std::string step(size_t k) {

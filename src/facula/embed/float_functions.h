@@ -81,8 +81,8 @@ static void facula_f32_right(const float* b, const struct facula_product* p, int
     panel += FACULA_COLUMNS;
   }
 }
-/* Products of few rows: four columns share the factors on the left. */
-static void facula_f32_few(const float* a, const float* b, float* y, const struct facula_product* p) {
+/* Products of less than 4 rows: four columns share the factors on the left. */
+static void facula_f32_skinny(const float* a, const float* b, float* y, const struct facula_product* p) {
   for (int32_t i = 0; i < p->rows; ++i)
     for (int32_t j = 0; j < p->columns; j += 4) {
       const float* from[4];
@@ -107,7 +107,7 @@ FACULA_KERNEL void facula_f32_product(const float* a, const float* b, const floa
   const int32_t most = p->depth < FACULA_DEPTH ? p->depth : FACULA_DEPTH;
   float* const left = scratch + FACULA_COLUMNS * most;
   if (p->rows < 4)
-    facula_f32_few(a, b, y, p);
+    facula_f32_skinny(a, b, y, p);
   else
     for (int32_t at = 0; at < p->columns; at += FACULA_COLUMNS) {
       const int32_t count = p->columns - at < FACULA_COLUMNS ? p->columns - at : FACULA_COLUMNS;

@@ -176,11 +176,11 @@ class Arranger {
     StepKernels step_kernels;
     auto layout = layout_of(steps_[k], exec, step_kernels);
     if (!step_kernels.empty.empty()) return {};
-    auto found = schedule::as_epilogue(steps_[k].group, int(result - exec.inputs.begin()), layout);
-    if (!found) return {};
-    Plan::Epilogue e{k - 1, std::move(found->function), {}, {}};
-    for (int i : found->inputs) e.operands.push_back(exec.inputs[size_t(i)]);
-    e.params.assign(found->params.begin(), found->params.end());
+    auto match = schedule::as_epilogue(steps_[k].group, int(result - exec.inputs.begin()), layout);
+    if (!match) return {};
+    Plan::Epilogue e{k - 1, std::move(match->function), {}, {}};
+    for (int i : match->inputs) e.operands.push_back(exec.inputs[size_t(i)]);
+    e.params.assign(match->params.begin(), match->params.end());
     return e;
   }
   void add_epilogues(const Outline& outline) {

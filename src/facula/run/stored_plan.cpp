@@ -94,9 +94,9 @@ class Reader {
   }
   void number_below(std::vector<int>& l, size_t end, bool or_none = false) {
     size_t n = count();
-    for (size_t k = 0; k < n; ++k) l.push_back(or_none ? number_below_or_none(end) : number_below(end));
+    for (size_t k = 0; k < n; ++k) l.push_back(or_none ? index_or_none(end) : number_below(end));
   }
-  int number_below_or_none(size_t end) {
+  int index_or_none(size_t end) {
     uint64_t n = word();
     if (int64_t(n) == -1) return -1;
     if (n >= end) failed_ = true;
@@ -317,8 +317,8 @@ bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   size_t values = g.values().size();
   e.kind = Kind(r.number_below(size_t(Kind::library) + 1));
   e.node = nullptr;
-  if (int node = r.number_below_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
-  e.kernels = r.number_below_or_none(plan.kernels.size());
+  if (int node = r.index_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
+  e.kernels = r.index_or_none(plan.kernels.size());
   bool kernel = e.kind == Kind::kernel;
   if (kernel != !e.node || kernel != (e.kernels >= 0)) return false;
   r.number_below(e.inputs, values, e.node);

@@ -48,7 +48,7 @@ class Translation {
   }
   // The dimension of the result along which an index of a load runs; empty: none, the index is 0.
   struct Along {
-    bool known = false;
+    bool is_one = false;  // the index is 0 or that of one dimension
     std::optional<size_t> dimension;
   };
   Along along(Expr index) const {
@@ -61,7 +61,7 @@ class Translation {
     bool own = e->args.size() == sizes().size();
     for (size_t d = 0; own && d < sizes().size(); ++d) {
       auto at = along(e->args[d]);
-      own = at.known && (at.dimension ? *at.dimension == d : sizes()[d] == 1);
+      own = at.is_one && (at.dimension ? *at.dimension == d : sizes()[d] == 1);
     }
     return own ? loop::local(kResultElement, e.dtype()) : refused(e);
   }
@@ -70,7 +70,7 @@ class Translation {
     Ints strides(sizes().size());
     for (size_t d = 0; d < e->args.size(); ++d) {
       auto at = along(e->args[d]);
-      if (!at.known) return refused(e);
+      if (!at.is_one) return refused(e);
       if (at.dimension) strides[*at.dimension] += l_.input_strides[size_t(e->slot)][d];
     }
     // Rows are counted over all dimensions but the last, so these have to be evenly spaced.

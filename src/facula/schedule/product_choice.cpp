@@ -16,7 +16,7 @@ constexpr double kRead = 0.23;       // what a library spends on such an element
 constexpr double kPackLeft = 0.3;    // packing an element of the left operand, once for each block of columns
 constexpr double kAddNear = 0.3;     // adding the sum of a K block to an element that the second cache holds
 constexpr double kAddFar = 1.0;      // and to one that it does not
-constexpr double kPass = 0.3;        // reading and writing an element once more, in a kernel of its own
+constexpr double kPass = 0.3;        // reading and writing an element once more, in a separate kernel
 constexpr double kAdvantage = 0.95;  // generated / library from which the model is believed
 
 }  // namespace
@@ -25,8 +25,8 @@ ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, cons
   const Speeds& speed = lanes >= 16 ? kWide : kNarrow;
   ProductTiles t = product_tiles(s, lanes, 1, caches);
   double m = double(s.m), n = double(s.n), k = double(s.k), count = double(s.count);
-  auto whole = [](int64_t size, int64_t piece) { return double(ceil_div(size, piece) * piece); };
-  double terms = whole(s.m, t.rows) * whole(s.n, t.vectors * lanes) * k;
+  auto padded = [](int64_t size, int64_t piece) { return double(ceil_div(size, piece) * piece); };
+  double terms = padded(s.m, t.rows) * padded(s.n, t.vectors * lanes) * k;
   bool far = m * n * double(sizeof(float)) > double(caches.second);
   double adds = m * n * double(ceil_div(s.k, t.terms));
   double generated = terms * speed.generated + n * k * kPack +

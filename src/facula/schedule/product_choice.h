@@ -10,7 +10,7 @@ namespace facula::schedule {
 struct ProductCosts {
   double generated, library;
 };
-// `epilogue`: pointwise work follows, which a library leaves to a kernel of its own. `lanes`: of a vector of 32-bit elements.
+// `epilogue`: pointwise work follows, which a library leaves to a separate kernel. `lanes`: of a vector of 32-bit elements.
 ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches);
 // Whether the generated kernel is faster by more than the model's error.
 bool prefers_generated(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches);

@@ -94,8 +94,8 @@ class CpuBackend final : public Backend {
     return it == table.end() ? nullptr : it->second;
   }
   EpilogueFn find_with_epilogue(std::string_view name) const override {
-    for (auto& [known, fn] : kWithEpilogue)
-      if (known == name) return fn;
+    for (auto& [function, fn] : kWithEpilogue)
+      if (function == name) return fn;
     return nullptr;
   }
   std::string describe() const override {

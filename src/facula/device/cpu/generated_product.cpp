@@ -8,8 +8,8 @@
 #include "facula/base/cache_sizes.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
-#include "facula/device/cpu/few_rows_nest.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/device/cpu/skinny_nest.h"
 #include "facula/profile/profile.h"
 #include "facula/schedule/flatten.h"
 #include "facula/schedule/product_tiles.h"
@@ -26,8 +26,8 @@ using B = ProductBuffer;
 constexpr double kThreadWork = 65536;     // multiplications worth a thread
 constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
 constexpr size_t kMostBuffers = 24, kMostParams = 32;
-constexpr int64_t kFewRows = 16;
-constexpr int64_t kFewRowsColumns = 96;  // of a task, at most
+constexpr int64_t kSkinny = 16;
+constexpr int64_t kSkinnyColumns = 96;  // of a task, at most
 
 // Calls f(task) for every task; threads take the next one as they become free.
 template <class F>
@@ -96,7 +96,7 @@ PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int6
 void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, const PackedRight& b,
               int64_t first, int64_t columns) {
   ProductVariant v{p.a.adjacent,  tiles.rows,          tiles.vectors, p.alpha != 1 || p.beta != 0,
-                   p.epilogue,    p.result != nullptr, p.kept,        p.operand_dtype,
+                   p.epilogue,    p.result != nullptr, p.saved,       p.operand_dtype,
                    p.result_dtype};
   auto& kernel = task_kernel_of(v, [](const ProductVariant& w) { return product_nest(w); });
   Params params{};
@@ -123,18 +123,18 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
 }
 
 // Reads the right operand once, without packing it.
-void multiply_few_rows(const GeneratedProduct& p) {
-  using F = FewRowsParam;
-  using G = FewRowsBuffer;
-  FewRowsVariant v = few_rows_variant(p.m, codegen::vector_lanes());
-  v.epilogue = p.epilogue, v.beside = p.result != nullptr, v.kept = p.kept;
+void multiply_skinny(const GeneratedProduct& p) {
+  using F = SkinnyParam;
+  using G = SkinnyBuffer;
+  SkinnyVariant v = skinny_variant(p.m, codegen::vector_lanes());
+  v.epilogue = p.epilogue, v.beside = p.result != nullptr, v.saved = p.saved;
   v.operands = p.operand_dtype, v.result = p.result_dtype;
-  auto& kernel = task_kernel_of(v, [](const FewRowsVariant& w) { return few_rows_nest(w); });
+  auto& kernel = task_kernel_of(v, [](const SkinnyVariant& w) { return skinny_nest(w); });
   Params params{};
   params[F::m] = p.m, params[F::n] = p.n, params[F::k] = p.k;
   params[F::a_stride] = p.a.stride, params[F::b_stride] = p.b.stride, params[F::out_stride] = p.out_stride;
   // Several tasks for each thread, of whole groups of columns.
-  int64_t columns = std::clamp(p.n / (8 * num_threads()), int64_t(v.columns), kFewRowsColumns);
+  int64_t columns = std::clamp(p.n / (8 * num_threads()), int64_t(v.columns), kSkinnyColumns);
   params[F::columns] = ceil_div(columns, v.columns) * v.columns;
   params[F::tasks] = ceil_div(p.n, params[F::columns]);
   std::copy(p.params.begin(), p.params.end(), params.begin() + F::count);
@@ -148,13 +148,13 @@ void multiply_few_rows(const GeneratedProduct& p) {
 
 }  // namespace
 
-bool has_few_rows(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b) {
-  return m <= kFewRows && count == 1 && a.adjacent == Adjacent::row && b.adjacent == Adjacent::column;
+bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b) {
+  return m <= kSkinny && count == 1 && a.adjacent == Adjacent::row && b.adjacent == Adjacent::column;
 }
 
 void run(const GeneratedProduct& p) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return;
-  if (p.alpha == 1 && p.beta == 0 && has_few_rows(p.m, p.count, p.a, p.b)) return multiply_few_rows(p);
+  if (p.alpha == 1 && p.beta == 0 && is_skinny(p.m, p.count, p.a, p.b)) return multiply_skinny(p);
   run(p, schedule::product_tiles({p.m, p.n, p.k, p.count}, codegen::vector_lanes(), num_threads(),
                                  cache_sizes()));
 }

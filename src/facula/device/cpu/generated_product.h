@@ -1,4 +1,4 @@
-// Matrix products by generated kernels, which sum in float32 (product_nest.h, few_rows_nest.h).
+// Matrix products by generated kernels, which sum in float32 (product_nest.h, skinny_nest.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,11 +27,11 @@ struct GeneratedProduct {
   std::span<const int64_t> params;  // of the epilogue
   // Memory of the epilogue's values, laid out like `out`, which gets the sums then; null: `out`.
   void* result = nullptr;
-  Epilogue kept{};  // what `out` gets in place of the sums then, over the operands of `epilogue`
+  Epilogue saved{};  // what `out` gets in place of the sums then, over the operands of `epilogue`
   DType operand_dtype = DType::Float32, result_dtype = DType::Float32;  // of a and b; of `result`
 };
-// Whether a product without alpha and beta has so few rows that the right operand is read where it lies.
-bool has_few_rows(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b);
+// Whether a product without alpha and beta has so few rows that the right operand is read without packing.
+bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b);
 void run(const GeneratedProduct& p);
 void run(const GeneratedProduct& p,
          const schedule::ProductTiles& tiles);  // with other tiles than the model's

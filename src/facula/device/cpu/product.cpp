@@ -504,7 +504,7 @@ bool is_generated(const Problem& p, bool epilogue = false) {
   bool plain = is(p.alpha, 1) && is(p.beta, 0);
   constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
   auto a = operand_of(p.a, p.a_rs, p.a_cs, 0), b = operand_of(p.b, p.b_rs, p.b_cs, 0);
-  if (has_few_rows(p.m, p.count(), a, b)) return plain && double(p.m) * double(p.n) * double(p.k) > kWorth;
+  if (is_skinny(p.m, p.count(), a, b)) return plain && double(p.m) * double(p.n) * double(p.k) > kWorth;
   return plain && schedule::prefers_generated({p.m, p.n, p.k, p.count()}, epilogue, codegen::vector_lanes(),
                                               cache_sizes());
 }
@@ -548,7 +548,7 @@ void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
       if (epilogue->out != out) g.result = static_cast<float*>(epilogue->out);
     }
     if (p.bias) {
-      if (epilogue && g.result) g.kept = behind_bias(g.epilogue, p.dtype, loop::Expr());
+      if (epilogue && g.result) g.saved = behind_bias(g.epilogue, p.dtype, loop::Expr());
       g.epilogue = behind_bias(g.epilogue, p.dtype, g.epilogue.value);
       operands.push_back(const_cast<void*>(p.bias));
     }
@@ -867,9 +867,10 @@ auto linear(const Call& c, const Tensor& out, F&& f) {
 }
 
 // The functions that multiply, without an epilogue and with one.
-constexpr auto kPlain = [](const Tensor& a, const Tensor& b, Right right, const Tensor& out,
-                           const Tensor& bias, const Scalar& alpha,
-                           const Scalar& beta) { multiply(a, b, right, out, bias, alpha, beta); };
+void plain(const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
+           const Scalar& alpha, const Scalar& beta) {
+  multiply(a, b, right, out, bias, alpha, beta);
+}
 auto with(const EpilogueCall& e) {
   return [&e](const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
               const Scalar& alpha,
@@ -879,7 +880,7 @@ auto with(const EpilogueCall& e) {
 // These functions return no results: callers that pass `out` read only that.
 Results simple(const Call& c, Out out, op::ParameterName left, op::ParameterName right) {
   Destination to(out[0]);
-  simple(c, to.tensor(), left, right, kPlain);
+  simple(c, to.tensor(), left, right, plain);
   to.finish();
   return {};
 }
@@ -912,7 +913,7 @@ Results addmm(const Call& c, Out out) { return with_addend(c, out, "mat1", "mat2
 Results baddbmm(const Call& c, Out out) { return with_addend(c, out, "batch1", "batch2"); }
 Results linear(const Call& c, Out out) {
   Destination to(out[0]);
-  linear(c, to.tensor(), kPlain);
+  linear(c, to.tensor(), plain);
   to.finish();
   return {};
 }

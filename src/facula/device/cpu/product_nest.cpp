@@ -67,7 +67,7 @@ class ProductTask : public NestBuilder {
           Element at{first_row_ + r, first_column_ + c};
           Expr sum = let(read(B::out_before, offset_of(at)));
           store(v_.beside ? B::result : B::out, offset_of(at), value_of(v_.epilogue, sum, at));
-          if (v_.kept.value) store(B::out, offset_of(at), value_of(v_.kept, sum, at));
+          if (v_.saved.value) store(B::out, offset_of(at), value_of(v_.saved, sum, at));
         });
       });
   }
@@ -194,7 +194,7 @@ class ProductTask : public NestBuilder {
         each_sum([&](Expr sum, const Element& e) {
           if (v_.beside) store(B::result, offset_of(e), value_of(v_.epilogue, sum, e));
           else set(sum, value_of(v_.epilogue, sum, e));
-          if (v_.kept.value) set(sum, value_of(v_.kept, sum, e));
+          if (v_.saved.value) set(sum, value_of(v_.saved, sum, e));
         });
       });
     each_sum([&](Expr sum, const Element& e) { store(B::out, offset_of(e), sum); });

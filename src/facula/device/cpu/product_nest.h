@@ -70,7 +70,7 @@ struct ProductVariant {
   bool scaled = false;  // by alpha and beta
   Epilogue epilogue{};
   bool beside = false;  // the epilogue's values go to another buffer than the sums
-  Epilogue kept{};      // beside: what is kept of the sums, over the operands of `epilogue`
+  Epilogue saved{};     // a sum's value in the other buffer, over the operands of `epilogue`
   DType operands = DType::Float32, result = DType::Float32;  // in memory
   int lanes = 0;                                             // of a vector; 0: as many as this machine has
   auto operator<=>(const ProductVariant&) const = default;

@@ -1,5 +1,5 @@
-// The nest of a product with few rows, summed in float32, out = epilogue(a @ b): each element of `b` is read once, where it lies, so that the
-// time is that of reading memory. The elements of a row of `a` and of a column of `b` are adjacent, as in a linear layer of a
+// The nest of a product with few rows, summed in float32, out = epilogue(a @ b): each element of `b` is read once, without packing, so that
+// the time is that of reading memory. The elements of a row of `a` and of a column of `b` are adjacent, as in a linear layer of a
 // model that generates one token at a time.
 //
 // A task computes some columns. The sums of `rows` x `columns` elements stay in registers as vectors over K, and the lanes of a
@@ -14,23 +14,23 @@ namespace facula::device::cpu {
 
 using schedule::Epilogue;
 
-struct FewRowsParam {
+struct SkinnyParam {
   enum : int { m, n, k, a_stride, b_stride, out_stride, columns /* of a task */, tasks, count };
 };
-struct FewRowsBuffer {
+struct SkinnyBuffer {
   enum : int { a, b, out, tile, out_before, result, count };  // operands of the epilogue follow
 };
-struct FewRowsVariant {
+struct SkinnyVariant {
   int rows, columns;  // whose sums are in registers
   Epilogue epilogue{};
   bool beside = false;  // the epilogue's values go to another buffer than the sums
-  Epilogue kept{};      // beside: what is kept of the sums, over the operands of `epilogue`
+  Epilogue saved{};     // a sum's value in the other buffer, over the operands of `epilogue`
   DType operands = DType::Float32, result = DType::Float32;  // in memory
   int lanes = 0;                                             // of a vector; 0: as many as this machine has
-  auto operator<=>(const FewRowsVariant&) const = default;
+  auto operator<=>(const SkinnyVariant&) const = default;
 };
-// The variant for so many rows.
-FewRowsVariant few_rows_variant(int64_t rows, int lanes);
-TaskNest few_rows_nest(const FewRowsVariant& v);
+// Returns the variant for a number of rows.
+SkinnyVariant skinny_variant(int64_t rows, int lanes);
+TaskNest skinny_nest(const SkinnyVariant& v);
 
 }  // namespace facula::device::cpu

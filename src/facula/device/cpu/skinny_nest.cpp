@@ -1,4 +1,4 @@
-#include "facula/device/cpu/few_rows_nest.h"
+#include "facula/device/cpu/skinny_nest.h"
 
 #include "facula/device/cpu/epilogue_of_nest.h"
 
@@ -7,14 +7,14 @@ namespace facula::device::cpu {
 namespace {
 
 using namespace facula::loop;
-using P = FewRowsParam;
-using B = FewRowsBuffer;
+using P = SkinnyParam;
+using B = SkinnyBuffer;
 
 Scalar n_of(int64_t x) { return Scalar(x); }
 
-class FewRowsTask : public NestBuilder {
+class SkinnyTask : public NestBuilder {
  public:
-  explicit FewRowsTask(const FewRowsVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}
+  explicit SkinnyTask(const SkinnyVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}
 
   void run(Expr task) {
     Expr first = let(task * param(P::columns));
@@ -32,7 +32,7 @@ class FewRowsTask : public NestBuilder {
             return e.value ? applied(e, sum, row, column, B::count, P::count) : sum;
           };
           store(v_.beside ? B::result : B::out, at, value(v_.epilogue));
-          if (v_.kept.value) store(B::out, at, value(v_.kept));
+          if (v_.saved.value) store(B::out, at, value(v_.saved));
         });
       });
   }
@@ -45,7 +45,7 @@ class FewRowsTask : public NestBuilder {
       left.push_back(let(min(row + n_of(r), param(P::m) - n_of(1)) * param(P::a_stride)));
     for (int c = 0; c < v_.columns; ++c)
       right.push_back(let(min(column + n_of(c), param(P::n) - n_of(1)) * param(P::b_stride)));
-    Expr whole = let(floordiv(param(P::k), n_of(lanes())));
+    Expr full_groups = let(floordiv(param(P::k), n_of(lanes())));
     vector(number(lanes()), [&](Expr lane) {
       std::vector<Expr> sums;
       for (int k = 0; k < v_.rows * v_.columns; ++k) sums.push_back(variable(real(0)));
@@ -60,11 +60,11 @@ class FewRowsTask : public NestBuilder {
           }
         }
       };
-      each(whole, [&](Expr g) {
+      each(full_groups, [&](Expr g) {
         Expr k = let(g * n_of(lanes()));
         add([&](int buffer, Expr from) { return read(buffer, from + k + lane, v_.operands); });
       });
-      Expr done = let(whole * n_of(lanes()));
+      Expr done = let(full_groups * n_of(lanes()));
       when(done < param(P::k), [&] {
         Expr inside = let(done + lane < param(P::k));
         add([&](int buffer, Expr from) {
@@ -100,13 +100,13 @@ class FewRowsTask : public NestBuilder {
     return local(total.var, dtype());
   }
 
-  const FewRowsVariant v_;
+  const SkinnyVariant v_;
 };
 
 }  // namespace
 
-FewRowsVariant few_rows_variant(int64_t rows, int lanes) {
-  // As many sums as there are registers, less those that a step loads.
+SkinnyVariant skinny_variant(int64_t rows, int lanes) {
+  // The sums fill the registers that the loads of a step leave.
   bool many = lanes >= 16;
   if (rows == 1) return {1, many ? 8 : 6};
   if (rows == 2) return {2, many ? 8 : 4};
@@ -114,12 +114,12 @@ FewRowsVariant few_rows_variant(int64_t rows, int lanes) {
   return {8, 3};
 }
 
-TaskNest few_rows_nest(const FewRowsVariant& v) {
-  FewRowsTask t(v);
+TaskNest skinny_nest(const SkinnyVariant& v) {
+  SkinnyTask t(v);
   int task_var = t.fresh();
   t.run(index(task_var));
   Nest n;
-  n.name = "product_few_rows";
+  n.name = "product_skinny";
   for (int k = 0; k < B::count; ++k) n.buffers.push_back({DType::Float32, false, "", true});
   n.buffers[B::a].dtype = n.buffers[B::b].dtype = v.operands, n.buffers[B::result].dtype = v.result;
   for (DType d : v.epilogue.operands) n.buffers.push_back({d, false, "", true});
