@@ -525,7 +525,7 @@ def rows_taken(table: Tensor) -> Tensor | None:
     """While a function is traced: returns flags of the rows that a sparse gradient of this table would have;
     None if its gradient is dense outside of traces too.
     """
-    flags = _traces[-1].tables.get(id(table), (table, []))[1] if _traces else []
+    flags = _traces[-1].tables.get(id(table), (table, []))[1] if notes_rows() else []
     if not flags:
         return None
     rows = flags[0]
