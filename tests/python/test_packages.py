@@ -23,7 +23,7 @@ HEADER = ROOT / "src/facula/deploy/facula_c.h"
 FOLDER = Path(facula.__file__).parent
 RUNTIME = FOLDER / "libfacula_runtime.so"
 BESIDE = ("libfacula_numerics.so", "libfacula_sort.so", "libfacula_openblas.so", "libfacula_omp_wait.so")
-needs_runtime = pytest.mark.skipif(not RUNTIME.exists(), reason="make build makes libfacula_runtime.so")
+needs_runtime = pytest.mark.skipif(not RUNTIME.exists(), reason="make runtime builds libfacula_runtime.so")
 
 
 def net():
