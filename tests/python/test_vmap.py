@@ -254,7 +254,7 @@ ONE_BY_ONE = set(
     linspace.Tensor logspace.Tensor lstm.data masked_fill masked_scatter multinomial nanquantile narrow.Tensor
     normal.Tensor_Tensor normal.float_Tensor
     nonzero_static one_hot poisson quantile rnn_relu.data rnn_tanh.data scaled_dot_product_attention
-    searchsorted segment_reduce unravel_index
+    searchsorted segment_reduce _torch_random unravel_index
     """.split()
 )
 
