@@ -84,7 +84,7 @@ _NAMES: dict[str, dict[str, str]] = {
         "jit._recursive": "concrete_type_store",
     },
     _CAPTURE: {
-        "_dynamo.exc": "TensorifyScalarRestartAnalysis Unsupported",
+        "_dynamo.exc": "TensorifyScalarRestartAnalysis",
         "_guards": "TracingContext",
         "_subclasses.fake_tensor": "FakeTensor FakeTensorMode",
         "_subclasses.functional_tensor": """

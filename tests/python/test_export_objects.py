@@ -25,6 +25,7 @@ SOURCE = """
 #include <deque>
 using torch::Tensor;
 
+namespace shelf {  // another library of this process may have types of these names
 struct Queue : torch::CustomClassHolder {
   explicit Queue(Tensor t) : empty(t) {}
   void push(Tensor x) { items.push_back(x); }
@@ -56,6 +57,8 @@ struct Holder : torch::CustomClassHolder {
   c10::intrusive_ptr<Scale> scale;
 };
 using ScaleState = std::tuple<int64_t, double, std::vector<int64_t>, std::map<std::string, bool>>;
+}  // namespace shelf
+using namespace shelf;
 
 TORCH_LIBRARY(shelf, m) {
   m.class_<Queue>("Queue")
