@@ -122,9 +122,8 @@ def with_gradients(call, tensors):
     return trace(f, *leaves)
 
 
-@needs_runtime
-def test_the_runtime_runs_every_operator_that_programs_call(tmp_path):
-    expected = {}
+def write_programs(folder):
+    """Saves a program for each operator, the arguments of a call, and its results in this process."""
     for case in operators.cases():
         if case.writes or not case.samples or case.random or case.base in operators.UNDEFINED:
             continue
@@ -135,7 +134,7 @@ def test_the_runtime_runs_every_operator_that_programs_call(tmp_path):
         def call(*given, case=case, names=tuple(tensors), rest=rest):
             return getattr(facula._C.ops, case.base)(**dict(zip(names, given)), **rest)
 
-        path = tmp_path / f"{case.name}.fpt"
+        path = Path(folder) / f"{case.name}.fpt"
         given = [t.detach() for t in tensors.values()]
         try:
             with_gradients(call, tensors.values()).save(path)
@@ -144,20 +143,30 @@ def test_the_runtime_runs_every_operator_that_programs_call(tmp_path):
             path.unlink(missing_ok=True)
             continue  # no program has this call
         np.savez(f"{path}.npz", *(t.numpy() for t in given))
-        expected[path.stem] = [t.resolve_conj().resolve_neg().numpy() for t in results]
-    assert len(expected) > 400
-    done = run_alone(
-        RUN_EACH,
-        ROOT / "python/facula/packaged.py",
-        tmp_path,
-        library=RUNTIME,
-        cache=os.environ.get("FACULA_CACHE_DIR", ""),  # with the kernels that were compiled above
-    )
+        np.savez(f"{path}.expected.npz", *(t.resolve_conj().resolve_neg().numpy() for t in results))
+
+
+@needs_runtime
+def test_the_runtime_runs_every_operator_that_programs_call(tmp_path):
+    """Two processes share a new folder of kernels: the second one, which cannot compile, needs all of them."""
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "FACULA_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        f"import test_packages; test_packages.write_programs({str(tmp_path)!r})",
+    ]
+    subprocess.run(command, env=environment, check=True)
+    programs = sorted(tmp_path.glob("*.fpt"))
+    assert len(programs) > 400
+    done = run_alone(RUN_EACH, ROOT / "python/facula/packaged.py", tmp_path, library=RUNTIME, cache=cache)
     assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr
-    for name, arrays in expected.items():
-        results = np.load(tmp_path / f"{name}.fpt.results.npz")
-        for k, array in enumerate(arrays):
-            np.testing.assert_array_equal(results[f"arr_{k}"], array, err_msg=name)
+    for path in programs:
+        results, expected = (np.load(f"{path}.{which}.npz") for which in ("results", "expected"))
+        for name in expected.files:
+            np.testing.assert_array_equal(results[name], expected[name], err_msg=path.stem)
 
 
 @needs_runtime
