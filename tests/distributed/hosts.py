@@ -104,8 +104,8 @@ class Hosts:
     created = 0
 
     def __init__(self, count):
-        Hosts.created += 1  # the kernel removes the links of earlier ones later
-        self.count, self.name = count, f"fac{os.getpid() % 10000}{chr(97 + Hosts.created % 26)}"
+        Hosts.created += 1  # each has new names: the kernel removes links some time after their namespaces
+        self.count, self.name = count, f"fac{os.getpid() % 10000}c{Hosts.created}"
 
     def __enter__(self):
         run("ip", "link", "add", f"{self.name}b", "type", "bridge")

@@ -148,7 +148,7 @@ def write_programs(folder):
 
 @needs_runtime
 def test_the_runtime_runs_every_operator_that_programs_call(tmp_path):
-    """Two processes share a new folder of kernels: the second one, which cannot compile, needs all of them."""
+    """Two processes share a new folder of kernels: the second one, which cannot compile, needs them all."""
     cache = tmp_path / "cache"
     environment = {**os.environ, "FACULA_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [
