@@ -79,7 +79,7 @@ def test_signals_end_all_processes(tmp_path, number, case):
 
 
 FAILING = """
-import os, sys
+import os, sys, time
 import facula, facula.distributed as dist
 dist.init_process_group("gloo")
 dist.all_reduce(facula.ones(2))
@@ -91,7 +91,11 @@ if attempt < 20:
 if dist.get_rank() == 0:
     agent = os.getppid()
     children = open(f"/proc/{agent}/task/{agent}/children").read().split()
-    print(len(os.listdir(f"/proc/{agent}/fd")), len(children), flush=True)
+    counts = []  # the server of the agent closes connections of lost ranks a little later
+    for _ in range(20):
+        counts.append(len(os.listdir(f"/proc/{agent}/fd")))
+        time.sleep(0.1)
+    print(min(counts), len(children), flush=True)
 dist.barrier()
 """
 
@@ -109,7 +113,11 @@ def test_20_restarts_leave_nothing_behind(tmp_path):
     shared = set(os.listdir("/dev/shm"))
     once, often = (descriptors_of_agent(tmp_path, last) for last in (1, 20))
     assert once == often and often[1] == 2
-    assert set(os.listdir("/dev/shm")) == shared
+    left = set(os.listdir("/dev/shm")) - shared  # of this test, or of one that runs at the same time
+    end = time.monotonic() + 60
+    while left & set(os.listdir("/dev/shm")):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
     assert [p.name for p in tmp_path.iterdir()] == ["program.py"]
 
 
