@@ -112,7 +112,8 @@ def descriptors_of_agent(tmp_path, last):
 def test_20_restarts_leave_nothing_behind(tmp_path):
     shared = set(os.listdir("/dev/shm"))
     once, often = (descriptors_of_agent(tmp_path, last) for last in (1, 20))
-    assert once == often and often[1] == 2
+    # What each restart left would be 19 more. Two more were seen now and then beside other tests.
+    assert once[1] == often[1] == 2 and often[0] - once[0] <= 2
     left = set(os.listdir("/dev/shm")) - shared  # of this test, or of one that runs at the same time
     end = time.monotonic() + 60
     while left & set(os.listdir("/dev/shm")):
