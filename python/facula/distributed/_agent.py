@@ -27,6 +27,7 @@ from typing import Any
 from .. import _C
 from ._presence import PeerLostError, Presence
 from ._stores import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
+from .status import memories_of_groups
 
 __all__ = ["Agent", "ChildFailedError", "LaunchConfig", "ProcessFailure"]
 
@@ -153,15 +154,10 @@ class _Recorders:
 
     def look(self, pid: int) -> None:
         """Opens the memory of groups that the process has created since the last look."""
-        folder = f"/proc/{pid}/fd"
-        with contextlib.suppress(OSError):
-            for name in os.listdir(folder):
-                path = f"{folder}/{name}"
+        for inode, path in memories_of_groups(pid):
+            if (pid, inode) not in self._open:
                 with contextlib.suppress(OSError):
-                    if "memfd:facula-group" in os.readlink(path):
-                        inode = os.stat(path).st_ino
-                        if (pid, inode) not in self._open:
-                            self._open[pid, inode] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    self._open[pid, inode] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self, pid: int) -> list[dict[str, Any]]:
         """Returns, for each group of the process, its state and its recorded operations."""

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from .. import _C
@@ -28,18 +29,25 @@ def _state(pid: int) -> str:
     return "dead"
 
 
-def _inboxes(pid: int) -> list[dict[str, Any]]:
-    """The groups of a process, from its anonymous files. A process that reads one has it open for a moment as
-    well.
+def memories_of_groups(pid: int) -> Iterator[tuple[int, str]]:
+    """Yields the inode and a path of each group's memory that a process has open, an anonymous file. The path
+    is invalid as soon as the process closes it.
     """
-    groups = {}
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             path = f"{folder}/{name}"
-            with contextlib.suppress(OSError, RuntimeError):
+            with contextlib.suppress(OSError):
                 if "memfd:facula-group" in os.readlink(path):
-                    groups[os.stat(path).st_ino] = _C.read_group_memory(path)
+                    yield os.stat(path).st_ino, path
+
+
+def _inboxes(pid: int) -> list[dict[str, Any]]:
+    """The groups of a process. A process that reads one has it open for a moment as well."""
+    groups = {}
+    for inode, path in memories_of_groups(pid):
+        with contextlib.suppress(OSError, RuntimeError):
+            groups[inode] = _C.read_group_memory(path)
     return list(groups.values())
 
 
