@@ -183,10 +183,10 @@ class Arranger {
     e.params.assign(match->params.begin(), match->params.end());
     return e;
   }
-  void add_epilogues(const Outline& outline) {
-    for (size_t k = 1; k < outline.execs.size(); ++k)
-      if (outline.execs[k].may_be_epilogue)
-        if (auto e = epilogue(outline, k)) plan_->epilogues.push_back(std::move(*e));
+  bool add_epilogue(const Outline& outline, size_t k) {
+    auto e = epilogue(outline, k);
+    if (e) plan_->epilogues.push_back(std::move(*e));
+    return e.has_value();
   }
   // Compiles the kernels of all steps at once, so that several threads can share the work.
   void make_kernels() {
@@ -371,8 +371,7 @@ class Planner : Arranger {
       if (auto& exec = outline_->execs[k]; exec.kind == Step::Kind::kernel)
         exec.alike = alike(steps_[k], exec);
     for (size_t k = 1; k < steps_.size() && compiles; ++k)  // printed programs have plain library calls
-      outline_->execs[k].may_be_epilogue = epilogue(*outline_, k).has_value();
-    add_epilogues(*outline_);
+      outline_->execs[k].may_be_epilogue = add_epilogue(*outline_, k);
     auto apart = values_apart(*plan_, *outline_, g_, out_);
     find_heirs(apart, !compiles);
     arrange_kernels();
@@ -672,7 +671,8 @@ class Resizer : Arranger {
     shape();
     measure(*outline_);
     if (!arrange_kernels()) return nullptr;
-    add_epilogues(*outline_);
+    for (size_t k = 1; k < outline_->execs.size(); ++k)
+      if (outline_->execs[k].may_be_epilogue) add_epilogue(*outline_, k);
     make_kernels();
     plan_->direct = directly(*outline_, {});
     plan_->outline = outline_;
