@@ -11,6 +11,8 @@ from .optimizer import GroupOptimizer, rate
 Tensor = _C.Tensor
 _f = _C.functions
 
+DENSE = "SparseAdam does not support dense gradients, please consider Adam instead"
+
 
 class TracedSparseAdam(GroupOptimizer):
     """The steps of SparseAdam in a traced function. A table's gradient is dense there; the trace tells which
@@ -31,14 +33,11 @@ class TracedSparseAdam(GroupOptimizer):
         for p in group["params"]:
             if p.grad is None:
                 continue
-            rows, text = (
-                rows_taken(p),
-                "SparseAdam does not support dense gradients, please consider Adam instead",
-            )
+            rows = rows_taken(p)
             if rows is None:
-                raise RuntimeError(text)
+                raise RuntimeError(DENSE)
             outside = (p.grad != 0).any(-1) & ~rows  # of a table that is also used by other operators
-            require(~outside.any(), RuntimeError, text)
+            require(~outside.any(), RuntimeError, DENSE)
             self._update_rows(p, self._traced_state(p), rows, group)
 
     def _traced_state(self, p: Tensor) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import _C
-from ._sparse_rows import TracedSparseAdam
+from ._sparse_rows import DENSE, TracedSparseAdam
 from .optimizer import check_betas, check_options, parameters_by_layout, rate, with_values
 
 
@@ -42,7 +42,7 @@ class SparseAdam(TracedSparseAdam):
     def _step_group(self, group: dict[str, Any]) -> None:
         dense, _, params = parameters_by_layout(group, "SparseAdam")
         if dense:
-            raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+            raise RuntimeError(DENSE)
         for p in params:
             state = self.state[p]
             if not state:
