@@ -223,14 +223,14 @@ std::vector<float> interpreted(Example& e, const ProductVariant& v, const Blocks
   std::vector<Data> data{bytes(e.a.x.data(), e.a.x.size()), bytes(packed.data(), packed.size()),
                          bytes(e.out.x.data(), e.out.x.size()), bytes(numbers, 2),
                          bytes(e.out.x.data(), e.out.x.size())};
-  for (size_t k = 0; k < v.epilogue.operands.size(); ++k) {
+  for (size_t k = 0; k < v.form.epilogue.operands.size(); ++k) {
     auto& x = e.operand_data(k);
     data.push_back(bytes(x.data(), x.size()));
   }
   test::run_tasks(std::move(t), data, params);
   if (sums) std::memcpy(sums->data(), data[2].bytes.data(), data[2].bytes.size());
   std::vector<float> result(e.out.x.size());
-  auto& from = data[v.beside ? 4 : 2].bytes;
+  auto& from = data[v.form.beside ? 4 : 2].bytes;
   std::memcpy(result.data(), from.data(), from.size());
   return result;
 }
@@ -241,16 +241,7 @@ TEST(ProductNest, IsTheKernelToTheBit) {
               coin());
     if (coin()) e.product.alpha = drawn(), e.product.beta = coin() ? drawn() : 0;
     auto& p = e.product;
-    ProductVariant v{p.a.adjacent,
-                     6,
-                     2,
-                     p.alpha != 1 || p.beta != 0,
-                     p.epilogue,
-                     false,
-                     {},
-                     DType::Float32,
-                     DType::Float32,
-                     codegen::vector_lanes()};
+    ProductVariant v{p.a.adjacent, 6, 2, p.alpha != 1 || p.beta != 0, {p.epilogue}, codegen::vector_lanes()};
     // Other tiles and blocks than those of the kernel, and the same pieces of K.
     v.rows = int(2 + up_to(4)), v.vectors = int(up_to(3));
     int64_t width = v.vectors * v.lanes;
@@ -291,9 +282,7 @@ TEST(ProductNest, AppliesEpiloguesToTheBit) {
       e.follow_by(epilogue, beside);
       e.bias[0] = infinity, e.a.at(0, 0, 0) = std::nanf(""), e.residual.back() = -infinity;
       auto& p = e.product;
-      ProductVariant v{
-          p.a.adjacent,           4, 2, false, epilogue, beside, {}, DType::Float32, DType::Float32,
-          codegen::vector_lanes()};
+      ProductVariant v{p.a.adjacent, 4, 2, false, {epilogue, beside}, codegen::vector_lanes()};
       std::vector<float> sums(e.out.x.size());
       auto want = interpreted(e, v, {8, 2 * v.lanes, schedule::product_terms(p.k)}, coin(), &sums);
       run(p);
@@ -335,7 +324,7 @@ TEST(Skinny, IsTheKernelToTheBit) {
       auto& p = e.product;
       if (beside) p.saved = {element() * Scalar(0.5), {}, 0};
       SkinnyVariant v = skinny_variant(rows, codegen::vector_lanes());
-      v.epilogue = p.epilogue, v.beside = beside, v.saved = p.saved;
+      v.form = {p.epilogue, beside, p.saved};
       std::vector<int64_t> params(P::count);
       params[P::m] = p.m, params[P::n] = p.n, params[P::k] = p.k, params[P::a_stride] = p.a.stride;
       params[P::b_stride] = p.b.stride, params[P::out_stride] = p.n, params[P::columns] = 17;
@@ -374,7 +363,7 @@ TEST(ProductNest, IsTheKernelToTheBitWithTilesOfAvx512) {
     Example e(14 * up_to(3) + 2 + up_to(13), up_to(100), up_to(40) + 250, 1, any_order(), any_order(),
               coin());
     auto& p = e.product;
-    ProductVariant v{p.a.adjacent, 14, 2, false, p.epilogue, false, {}, DType::Float32, DType::Float32, 16};
+    ProductVariant v{p.a.adjacent, 14, 2, false, {p.epilogue}, 16};
     auto want = interpreted(e, v, {28, 64, schedule::product_terms(p.k)}, true);
     run(p, {14, 2, schedule::product_terms(p.k), 28, 64});
     EXPECT_EQ(std::memcmp(want.data(), e.out.x.data(), want.size() * sizeof(float)), 0)
@@ -386,8 +375,7 @@ TEST(ProductNest, HasTheSameBitsForEveryWidthOfVectors) {
   Example e(31, 70, 45, 1, Adjacent::row, Adjacent::column, true);
   std::vector<float> first;
   for (int lanes : {4, 8, 16}) {
-    ProductVariant v{e.product.a.adjacent, lanes == 16 ? 14 : 6, 2,    false, e.product.epilogue, false, {},
-                     DType::Float32,       DType::Float32,       lanes};
+    ProductVariant v{e.product.a.adjacent, lanes == 16 ? 14 : 6, 2, false, {e.product.epilogue}, lanes};
     auto x = interpreted(e, v, {28 * 6, 64, 48}, true);
     if (first.empty()) first = x;
     EXPECT_EQ(std::memcmp(first.data(), x.data(), x.size() * sizeof(float)), 0) << lanes << " lanes";

@@ -46,6 +46,10 @@ void* at(const void* data, int64_t element, DType d) {
   return const_cast<char*>(static_cast<const char*>(data)) + element * itemsize(d);
 }
 
+ProductForm form_of(const GeneratedProduct& p) {
+  return {p.epilogue, p.result != nullptr, p.saved, p.operand_dtype, p.result_dtype};
+}
+
 using Buffers = std::array<void*, kMostBuffers>;
 using Params = std::array<int64_t, kMostParams>;
 // Runs the tasks of a kernel with `work` multiplications each.
@@ -95,9 +99,7 @@ PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int6
 // Multiplies by packed columns from `first` on.
 void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, const PackedRight& b,
               int64_t first, int64_t columns) {
-  ProductVariant v{p.a.adjacent,  tiles.rows,          tiles.vectors, p.alpha != 1 || p.beta != 0,
-                   p.epilogue,    p.result != nullptr, p.saved,       p.operand_dtype,
-                   p.result_dtype};
+  ProductVariant v{p.a.adjacent, tiles.rows, tiles.vectors, p.alpha != 1 || p.beta != 0, form_of(p)};
   auto& kernel = task_kernel_of(v, [](const ProductVariant& w) { return product_nest(w); });
   Params params{};
   params[P::m] = p.m, params[P::n] = columns, params[P::k] = p.k;
@@ -127,8 +129,7 @@ void multiply_skinny(const GeneratedProduct& p) {
   using F = SkinnyParam;
   using G = SkinnyBuffer;
   SkinnyVariant v = skinny_variant(p.m, codegen::vector_lanes());
-  v.epilogue = p.epilogue, v.beside = p.result != nullptr, v.saved = p.saved;
-  v.operands = p.operand_dtype, v.result = p.result_dtype;
+  v.form = form_of(p);
   auto& kernel = task_kernel_of(v, [](const SkinnyVariant& w) { return skinny_nest(w); });
   Params params{};
   params[F::m] = p.m, params[F::n] = p.n, params[F::k] = p.k;

@@ -1,6 +1,5 @@
 #include "facula/device/cpu/product_nest.h"
 
-#include "facula/device/cpu/epilogue_of_nest.h"
 #include "facula/schedule/product_tiles.h"
 
 namespace facula::device::cpu {
@@ -35,7 +34,7 @@ Scalar n_of(int64_t x) { return Scalar(x); }
 class ProductTask : public NestBuilder {
  public:
   explicit ProductTask(const ProductVariant& v)
-      : NestBuilder(DType::Float32, v.lanes), v_(v), long_(is_long(v.epilogue)) {}
+      : NestBuilder(DType::Float32, v.lanes), v_(v), long_(is_long(v.form.epilogue)) {}
 
   void run(Expr task) {
     Expr blocks = param(P::row_blocks) * param(P::column_blocks);
@@ -66,8 +65,8 @@ class ProductTask : public NestBuilder {
         vector(columns_, [&](Expr c) {
           Element at{first_row_ + r, first_column_ + c};
           Expr sum = let(read(B::out_before, offset_of(at)));
-          store(v_.beside ? B::result : B::out, offset_of(at), value_of(v_.epilogue, sum, at));
-          if (v_.saved.value) store(B::out, offset_of(at), value_of(v_.saved, sum, at));
+          store(v_.form.beside ? B::result : B::out, offset_of(at), value_of(v_.form.epilogue, sum, at));
+          if (v_.form.saved.value) store(B::out, offset_of(at), value_of(v_.form.saved, sum, at));
         });
       });
   }
@@ -86,7 +85,7 @@ class ProductTask : public NestBuilder {
     for (int r = 0; r < v_.rows; ++r) {
       Expr row = let(min(first_row_ + tile * n_of(v_.rows) + n_of(r), param(P::m) - n_of(1)));
       Expr from = let(a_ + row * param(P::a_stride) + k0_), into = let(to + n_of(r * kRowStride));
-      vector(terms_, [&](Expr k) { store(B::left, into + k, read(B::a, from + k, v_.operands)); });
+      vector(terms_, [&](Expr k) { store(B::left, into + k, read(B::a, from + k, v_.form.operands)); });
     }
   }
   // left[tile][term][row]. Whole vectors are copied, and the next term overwrites what is not the tile's.
@@ -99,7 +98,7 @@ class ProductTask : public NestBuilder {
       each(terms_, [&](Expr k) {
         vector(number(vectors * lanes()), [&](Expr lane) {
           store(B::left, to + k * n_of(v_.rows) + lane,
-                read(B::a, from + k * param(P::a_stride) + lane, v_.operands));
+                read(B::a, from + k * param(P::a_stride) + lane, v_.form.operands));
         });
       });
     });
@@ -108,7 +107,7 @@ class ProductTask : public NestBuilder {
         each(number(v_.rows), [&](Expr r) {
           Expr at = min(r, param(P::m) - n_of(1) - row);
           store(B::left, to + k * n_of(v_.rows) + r,
-                read(B::a, from + k * param(P::a_stride) + at, v_.operands));
+                read(B::a, from + k * param(P::a_stride) + at, v_.form.operands));
         });
       });
     });
@@ -189,19 +188,19 @@ class ProductTask : public NestBuilder {
         set(sum, v_.scaled ? fma(by, before, sum) : sum + before);
       });
     });
-    if (!long_ && (v_.epilogue.value || v_.beside))
+    if (!long_ && (v_.form.epilogue.value || v_.form.beside))
       when(ends_, [&] {
         each_sum([&](Expr sum, const Element& e) {
-          if (v_.beside) store(B::result, offset_of(e), value_of(v_.epilogue, sum, e));
-          else set(sum, value_of(v_.epilogue, sum, e));
-          if (v_.saved.value) set(sum, value_of(v_.saved, sum, e));
+          if (v_.form.beside) store(B::result, offset_of(e), value_of(v_.form.epilogue, sum, e));
+          else set(sum, value_of(v_.form.epilogue, sum, e));
+          if (v_.form.saved.value) set(sum, value_of(v_.form.saved, sum, e));
         });
       });
     each_sum([&](Expr sum, const Element& e) { store(B::out, offset_of(e), sum); });
   }
   Expr value_of(const Epilogue& e, Expr sum, const Element& at) {
     Expr row = batch_row_ + at.row, column = at.column + param(P::first_column);
-    return e.value ? applied(e, sum, row, column, B::count, P::count) : sum;
+    return applied(e, sum, row, column, B::count, P::count);
   }
 
   const ProductVariant v_;
@@ -225,18 +224,8 @@ TaskNest product_nest(const ProductVariant& v) {
   ProductTask t(v);
   int task_var = t.fresh();
   t.run(index(task_var));
-  Nest n;
-  n.name = "product";
-  for (int k = 0; k < B::count; ++k) n.buffers.push_back({DType::Float32, false, "", true});
-  n.buffers[B::a].dtype = v.operands, n.buffers[B::result].dtype = v.result;
-  for (DType d : v.epilogue.operands) n.buffers.push_back({d, false, "", true});
-  for (int k : {B::out, B::left, B::tile, B::result}) n.buffers[size_t(k)].written = true;
-  for (int k : {B::out, B::out_before}) n.buffers[size_t(k)].unique = false;
-  // The result of an epilogue may take the memory of an operand.
-  for (int k = B::result; v.beside && k < int(n.buffers.size()); ++k) n.buffers[size_t(k)].unique = false;
-  n.params = P::count + v.epilogue.params;
-  n.task_var = task_var;
-  n.tasks = param(P::tasks);
+  Nest n = nest_of_product<B, P>("product", v.form, task_var);
+  n.buffers[B::left].written = true;
   n.cost = param(P::rows) * param(P::columns) * param(P::k);
   n.body = std::move(t.block);
   int64_t lanes = t.lanes();

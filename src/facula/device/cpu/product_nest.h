@@ -15,7 +15,7 @@
 
 #include "facula/base/dtype.h"
 #include "facula/device/cpu/nest_builder.h"
-#include "facula/schedule/epilogue.h"
+#include "facula/device/cpu/product_form.h"
 
 namespace facula::device::cpu {
 
@@ -60,7 +60,6 @@ enum ProductNumber { product_alpha, product_beta };
 // The elements of an operand that are adjacent in memory: those of a row, or those of a column.
 enum class Adjacent : uint8_t { row, column };
 
-using schedule::Epilogue;
 // The epilogue that adds a vector [n], operand 0.
 Epilogue bias_epilogue();
 
@@ -68,11 +67,8 @@ struct ProductVariant {
   Adjacent left;        // of the left operand
   int rows, vectors;    // of a tile
   bool scaled = false;  // by alpha and beta
-  Epilogue epilogue{};
-  bool beside = false;  // the epilogue's values go to another buffer than the sums
-  Epilogue saved{};     // a sum's value in the other buffer, over the operands of `epilogue`
-  DType operands = DType::Float32, result = DType::Float32;  // in memory
-  int lanes = 0;                                             // of a vector; 0: as many as this machine has
+  ProductForm form{};
+  int lanes = 0;  // of a vector; 0: as many as this machine has
   auto operator<=>(const ProductVariant&) const = default;
 };
 TaskNest product_nest(const ProductVariant& v);

@@ -1,7 +1,5 @@
 #include "facula/device/cpu/skinny_nest.h"
 
-#include "facula/device/cpu/epilogue_of_nest.h"
-
 namespace facula::device::cpu {
 
 namespace {
@@ -23,16 +21,14 @@ class SkinnyTask : public NestBuilder {
       Expr column = let(first + group * n_of(v_.columns));
       each(ceil_div(param(P::m), v_.rows), [&](Expr rows) { multiply(let(rows * n_of(v_.rows)), column); });
     });
-    if (v_.epilogue.value || v_.beside)
+    if (v_.form.epilogue.value || v_.form.beside)
       each(param(P::m), [&](Expr row) {
         vector(count, [&](Expr c) {
           Expr column = first + c, at = row * param(P::out_stride) + column;
           Expr sum = let(read(B::out_before, at));
-          auto value = [&](const Epilogue& e) {
-            return e.value ? applied(e, sum, row, column, B::count, P::count) : sum;
-          };
-          store(v_.beside ? B::result : B::out, at, value(v_.epilogue));
-          if (v_.saved.value) store(B::out, at, value(v_.saved));
+          auto value = [&](const Epilogue& e) { return applied(e, sum, row, column, B::count, P::count); };
+          store(v_.form.beside ? B::result : B::out, at, value(v_.form.epilogue));
+          if (v_.form.saved.value) store(B::out, at, value(v_.form.saved));
         });
       });
   }
@@ -62,13 +58,13 @@ class SkinnyTask : public NestBuilder {
       };
       each(full_groups, [&](Expr g) {
         Expr k = let(g * n_of(lanes()));
-        add([&](int buffer, Expr from) { return read(buffer, from + k + lane, v_.operands); });
+        add([&](int buffer, Expr from) { return read(buffer, from + k + lane, v_.form.operands); });
       });
       Expr done = let(full_groups * n_of(lanes()));
       when(done < param(P::k), [&] {
         Expr inside = let(done + lane < param(P::k));
         add([&](int buffer, Expr from) {
-          return select(inside, read(buffer, from + done + lane, v_.operands), real(0));
+          return select(inside, read(buffer, from + done + lane, v_.form.operands), real(0));
         });
       });
       for (int k = 0; k < v_.rows * v_.columns; ++k)
@@ -118,18 +114,8 @@ TaskNest skinny_nest(const SkinnyVariant& v) {
   SkinnyTask t(v);
   int task_var = t.fresh();
   t.run(index(task_var));
-  Nest n;
-  n.name = "product_skinny";
-  for (int k = 0; k < B::count; ++k) n.buffers.push_back({DType::Float32, false, "", true});
-  n.buffers[B::a].dtype = n.buffers[B::b].dtype = v.operands, n.buffers[B::result].dtype = v.result;
-  for (DType d : v.epilogue.operands) n.buffers.push_back({d, false, "", true});
-  for (int k : {B::out, B::tile, B::result}) n.buffers[size_t(k)].written = true;
-  for (int k : {B::out, B::out_before}) n.buffers[size_t(k)].unique = false;
-  // The result of an epilogue may take the memory of an operand.
-  for (int k = B::result; v.beside && k < int(n.buffers.size()); ++k) n.buffers[size_t(k)].unique = false;
-  n.params = P::count + v.epilogue.params;
-  n.task_var = task_var;
-  n.tasks = param(P::tasks);
+  Nest n = nest_of_product<B, P>("product_skinny", v.form, task_var);
+  n.buffers[B::b].dtype = v.form.operands;
   n.cost = param(P::m) * param(P::columns) * param(P::k);
   n.body = std::move(t.block);
   int64_t lanes = t.lanes();

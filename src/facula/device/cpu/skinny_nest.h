@@ -8,11 +8,9 @@
 #include <compare>
 
 #include "facula/device/cpu/nest_builder.h"
-#include "facula/schedule/epilogue.h"
+#include "facula/device/cpu/product_form.h"
 
 namespace facula::device::cpu {
-
-using schedule::Epilogue;
 
 struct SkinnyParam {
   enum : int { m, n, k, a_stride, b_stride, out_stride, columns /* of a task */, tasks, count };
@@ -22,11 +20,8 @@ struct SkinnyBuffer {
 };
 struct SkinnyVariant {
   int rows, columns;  // whose sums are in registers
-  Epilogue epilogue{};
-  bool beside = false;  // the epilogue's values go to another buffer than the sums
-  Epilogue saved{};     // a sum's value in the other buffer, over the operands of `epilogue`
-  DType operands = DType::Float32, result = DType::Float32;  // in memory
-  int lanes = 0;                                             // of a vector; 0: as many as this machine has
+  ProductForm form{};
+  int lanes = 0;  // of a vector; 0: as many as this machine has
   auto operator<=>(const SkinnyVariant&) const = default;
 };
 // Returns the variant for a number of rows.
