@@ -48,10 +48,6 @@
 #include "python.h"
 #include "symint.h"
 
-namespace facula::bind {
-void add_storage(PyObject* module);  // storage.cpp
-}
-
 namespace {
 
 using namespace facula::bind;

@@ -203,6 +203,7 @@ void add_dlpack(PyObject* module);          // dlpack.cpp
 void add_module_base(PyObject* module);     // module.cpp
 void add_machine(PyObject* module);         // machine.cpp
 void add_pickle(PyObject* module);          // pickle.cpp
+void add_storage(PyObject* module);         // storage.cpp
 void add_operators(PyObject* module);       // trampoline.cpp
 void add_profile(PyObject* module);         // profile.cpp
 void add_inspect(PyObject* module);         // inspect.cpp
