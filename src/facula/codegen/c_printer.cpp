@@ -414,6 +414,7 @@ void CPrinter::statement(const Statement& s) {
       break;
     case SK::store: store(s); break;
     case SK::barrier: barrier(); break;
+    case SK::tiles: internal_check(false) << "products of tiles are not printed as C"; break;
     case SK::atomic: atomic(s); break;
   }
 }

@@ -481,7 +481,8 @@ class NestRunner {
  private:
   void collect(const Block& b) {
     for (auto& s : b) {
-      if (s.kind == Statement::Kind::store || s.kind == Statement::Kind::atomic) mark(s.buffer);
+      using Kind = Statement::Kind;
+      if (s.kind == Kind::store || s.kind == Kind::atomic || s.kind == Kind::tiles) mark(s.buffer);
       collect(s.body);
     }
     for (size_t k = 0; k < n_.buffers.size(); ++k)
@@ -779,9 +780,19 @@ class NestRunner {
         if (s.space != Space::local) block_arrays_.insert(s.var);
         m_.touch(m_.source(Machine::Source::buffer, -1 - s.var));
         break;
+      case Kind::tiles: tiles(s); break;
       case Kind::store:
       case Kind::atomic: put(s); break;
     }
+  }
+  void tiles(const Statement& s) {
+    auto from = [&](int buffer, Expr offset) {
+      return reinterpret_cast<const BFloat16*>(address(buffer, DType::BFloat16, value(offset).i));
+    };
+    int64_t steps = value(s.values[2]).i;
+    multiply_tiles(*s.product, from(s.product->left, s.values[0]), from(s.product->right, s.values[1]), steps,
+                   reinterpret_cast<float*>(address(s.buffer, DType::Float32, value(s.offset).i)));
+    touch_written(s.buffer);
   }
   void put(const Statement& s) {
     DType d = s.buffer >= 0 ? n_.buffers[size_t(s.buffer)].dtype : dtypes_.at(-1 - s.buffer);
@@ -791,8 +802,12 @@ class NestRunner {
     if (atomic) v = m_.combined(s.monoid, compute_type(d), {read(d, to, 0)}, {v})[0];
     note(s.buffer, to, d, s.part, atomic ? Use::atomic : Use::write);
     write(d, to, v, s.part);
-    m_.touch(m_.source(Machine::Source::buffer, s.buffer));
-    if (s.buffer >= 0 && !n_.buffers[size_t(s.buffer)].unique)
+    touch_written(s.buffer);
+  }
+  // Discards cached loads of a buffer, and of those that may overlap it.
+  void touch_written(int buffer) {
+    m_.touch(m_.source(Machine::Source::buffer, buffer));
+    if (buffer >= 0 && !n_.buffers[size_t(buffer)].unique)
       for (size_t k = 0; k < n_.buffers.size(); ++k)
         if (!n_.buffers[k].unique) m_.touch(m_.source(Machine::Source::buffer, int(k)));
   }

@@ -42,6 +42,7 @@ void NestFacts::scan(const Block& block) {
         values_[s.var].push_back(s.values[0]);
         break;
       case SK::array: declare(s.var, s); break;
+      case SK::tiles:
       case SK::store:
       case SK::atomic: written_.insert(s.buffer); break;
       default: break;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "facula/loop/expr.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::loop {
 
@@ -105,6 +106,7 @@ struct Statement {
     condition,  // if value: body
     barrier,    // waits for all threads of the block
     atomic,     // buffer[offset] := combine(buffer[offset], value), without interference from other threads
+    tiles,      // buffer[offset..] := a product of tiles (tiles.h)
   } kind;
   int var = -1;
   LoopKind loop = LoopKind::serial;
@@ -116,13 +118,15 @@ struct Statement {
   DType position = DType::Int64;  // accumulator of argmax, argmin
   Space space = Space::local;     // array
   std::vector<Expr>
-      values;       // let, assign, store, condition, atomic: one; accumulate: the arguments of `lift`
-  int buffer = -1;  // store, atomic; -1-a: array a
-  int part = 0;     // store: 1 real, 2 imaginary component of a complex buffer
-  Expr offset;      // store, atomic
-  Block body;       // loop, condition
-  Lanes lanes;      // loop, in a nest for lanes
-  std::vector<Access> accesses;  // in a loop over lanes
+      values;  // let, assign, store, condition, atomic: one; accumulate: the arguments of `lift`; tiles: the first element of
+               // the left and of the right panel, and the steps
+  int buffer = -1;                             // store, atomic; -1-a: array a; tiles
+  int part = 0;                                // store: 1 real, 2 imaginary component of a complex buffer
+  Expr offset;                                 // store, atomic, tiles
+  Block body;                                  // loop, condition
+  Lanes lanes;                                 // loop, in a nest for lanes
+  std::shared_ptr<const TileProduct> product;  // tiles
+  std::vector<Access> accesses;                // in a loop over lanes
 };
 
 struct Buffer {

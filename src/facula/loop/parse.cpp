@@ -380,6 +380,36 @@ class NestParser : ExpressionParser {
     take("=");
     s.values = {expression()};
   }
+  Expr place(int& buffer) {
+    buffer = small();
+    take("[");
+    Expr offset = expression();
+    take("]");
+    return offset;
+  }
+  void tiles(Statement& s) {
+    s.kind = Statement::Kind::tiles;
+    TileProduct p{};
+    s.offset = place(s.buffer);
+    take("=");
+    s.values.push_back(place(p.left));
+    take("*");
+    s.values.push_back(place(p.right));
+    word("steps");
+    s.values.push_back(expression());
+    word("parts");
+    p.parts = small(1);
+    word("order");
+    do {
+      p.phases.emplace_back();
+      for (space(); at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])); space()) {
+        int left = small();
+        take("*");
+        p.phases.back().push_back({left, small()});
+      }
+    } while (accept(","));
+    s.product = std::make_shared<const TileProduct>(std::move(p));
+  }
   Statement statement() {
     Level level(*this);
     using Kind = Statement::Kind;
@@ -416,6 +446,8 @@ class NestParser : ExpressionParser {
     } else if (w == "store") {
       s.kind = Kind::store;
       put(s);
+    } else if (w == "tiles") {
+      tiles(s);
     } else if (w == "barrier") {
       s.kind = Kind::barrier;
     } else if (w == "atomic") {

@@ -110,6 +110,20 @@ class NestPrinter {
       return t;
     });
   }
+  std::string tiles(const Statement& s) {
+    auto& p = *s.product;
+    auto place = [&](int buffer, Expr offset) { return std::to_string(buffer) + "[" + text(offset) + "]"; };
+    std::string t = "tiles " + place(s.buffer, s.offset);
+    t += " = " + place(p.left, s.values[0]);
+    t += " * " + place(p.right, s.values[1]);
+    t += " steps " + text(s.values[2]);
+    t += " parts " + std::to_string(p.parts) + " order";
+    for (size_t k = 0; k < p.phases.size(); ++k) {
+      if (k) t += ",";
+      for (auto& pair : p.phases[k]) t += " " + std::to_string(pair.left) + "*" + std::to_string(pair.right);
+    }
+    return t;
+  }
   void statement(const Statement& s, const std::string& indent) {
     using Kind = Statement::Kind;
     for (auto& a : s.accesses) access(a, indent);
@@ -149,6 +163,7 @@ class NestPrinter {
           return t + text(s.values[0]);
         });
         break;
+      case Kind::tiles: line(indent, [&] { return tiles(s); }); break;
       case Kind::barrier: line(indent, [] { return std::string("barrier"); }); break;
       case Kind::atomic:
         line(indent, [&] {

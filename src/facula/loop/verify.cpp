@@ -361,9 +361,27 @@ class NestVerifier {
         break;
       }
       case Kind::array: array(s); break;
+      case Kind::tiles: tiles(s); break;
       case Kind::store:
       case Kind::atomic: put(s); break;
     }
+  }
+  void tiles(const Statement& s) {
+    internal_check(s.product && s.values.size() == 3) << where() << "a product of tiles is not complete";
+    internal_check(!n_.threads && !lanes_) << where() << "a product of tiles on a grid or in lanes";
+    for (auto& v : s.values) expression(v, DType::Int64);
+    expression(s.offset, DType::Int64);
+    auto& p = *s.product;
+    internal_check(s.buffer >= 0 && p.left >= 0 && p.right >= 0)
+        << where() << "a product of tiles takes no arrays";
+    internal_check(memory(s.buffer) == DType::Float32 && n_.buffers[size_t(s.buffer)].written)
+        << where() << "a product of tiles goes to float32 that is written";
+    internal_check(memory(p.left) == DType::BFloat16 && memory(p.right) == DType::BFloat16)
+        << where() << "a product of tiles takes bfloat16";
+    for (auto& phase : p.phases)
+      for (auto& pair : phase)
+        internal_check(pair.left < p.parts && pair.right < p.parts && pair.left >= 0 && pair.right >= 0)
+            << where() << "a product of tiles has " << p.parts << " parts";
   }
 
   const Nest& n_;

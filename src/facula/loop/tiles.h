@@ -1,0 +1,56 @@
+// Products of tiles: the statement `tiles` of a nest, for matrix units that multiply tiles of 16-bit floats and add in float32.
+//
+//   tiles 5[p3] = 4[p0] * 1[p1] steps p2 parts 2 order 0*1 1*0, 0*0
+//     32 x 32 elements of buffer 5 (float32, row by row, from element p3 on) become the product of a left and a right panel
+//     (bfloat16). A panel has `steps` steps of 32 terms. A step has `parts` parts, such as the pieces of numbers that one
+//     bfloat16 cannot hold, and a part two tiles:
+//       left   [step][part][2][16 rows][32 terms]
+//       right  [step][part][2][16 pairs of terms][16 columns][2 terms of the pair]
+//     Sums begin at zero. `order` lists phases, separated by commas; a phase runs over all steps, and at each step multiplies
+//     the pairs left part * right part that it lists, in order.
+//
+// A tile's product is that of Intel's TDPBF16PS: for each element, one chain of fused multiplications and additions over the first
+// terms of the 16 pairs and one over the second, both from zero; then the sum of both chains is added. Each result is rounded to
+// nearest even. Subnormal operands count as zero, and subnormal results become zero.
+//   Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS.
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "facula/base/dtype.h"
+
+namespace facula::loop {
+
+constexpr int64_t kTileRows = 16, kTileColumns = 16, kTileTerms = 32, kTilePairs = kTileTerms / 2;
+constexpr int64_t kTileBlock = 32;  // rows and columns of the result: two tiles each
+constexpr int64_t kTileElements = kTileRows * kTileTerms;
+// Elements of a part of a panel's step.
+constexpr int64_t kPanelStep = 2 * kTileElements;
+
+struct TileProduct {
+  struct Pair {
+    int left, right;  // parts
+  };
+  int left, right;  // buffers
+  int parts;
+  std::vector<std::vector<Pair>> phases;
+};
+
+// out[16][16] += left[16][32] * right[16][16][2], where rows of `out` are `stride` elements apart. Machine code for processors
+// without a matrix unit calls it.
+extern "C" void facula_multiply_tile(float* out, int64_t stride, const BFloat16* left, const BFloat16* right);
+
+// Calls f(pair, row tile, column tile) for the products of one step of a phase.
+template <class F>
+void each_tile(const std::vector<TileProduct::Pair>& phase, F&& f) {
+  for (auto& pair : phase)
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j) f(pair, i, j);
+}
+
+// Computes the statement.
+void multiply_tiles(const TileProduct& p, const BFloat16* left, const BFloat16* right, int64_t steps,
+                    float* out);
+
+}  // namespace facula::loop
