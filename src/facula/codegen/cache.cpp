@@ -302,7 +302,7 @@ static bool picks_by_indices(const loop::Nest& n) {
 
 Sha256 name_of(const loop::Nest& n) {
   const char* gathers = lane_limits().gathers && picks_by_indices(n) ? " gathers" : "";
-  return sha256({loop::identity(n), "\n", target_features(), gathers, "\n", FACULA_GENERATOR_VERSION});
+  return sha256({loop::identity(n), "\n", target_features(n), gathers, "\n", FACULA_GENERATOR_VERSION});
 }
 const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }
 

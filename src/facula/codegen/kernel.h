@@ -66,5 +66,7 @@ void record_kernels_to(const std::string& folder);
 int vector_lanes();
 const loop::LaneLimits& lane_limits();  // of that instruction set
 std::string target_features();          // e.g. "x86-64+avx512f+..."; honours FACULA_CPU_CAPABILITY
+// With those of the matrix unit, if there is one and the nest uses it.
+std::string target_features(const loop::Nest& n);
 
 }  // namespace facula::codegen

@@ -32,10 +32,10 @@ using loop::LoopKind;
 using loop::Monoid;
 using StatementKind = Statement::Kind;
 
-class NestEmitter : EmitFolds {
+class NestEmitter : EmitTiles {
  public:
   NestEmitter(const Nest& nest, llvm::Module& module, const std::string& features)
-      : EmitFolds(nest, module), features_(features) {}
+      : EmitTiles(nest, module, features.find("+amx-bf16") != std::string::npos), features_(features) {}
 
   void run() {
     llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
@@ -126,6 +126,7 @@ class NestEmitter : EmitFolds {
       case StatementKind::assign: return assign(s);
       case StatementKind::accumulate: return accumulate(s);
       case StatementKind::store: return store(s);
+      case StatementKind::tiles: return multiply_tiles(s);
       default: internal_check(false) << "codegen: a statement of a grid";
     }
   }
@@ -392,7 +393,7 @@ llvm::TargetMachine& machine_for(const std::string& features) {
 void compile(const Nest& nest, std::string& object) {
   llvm::LLVMContext context;
   llvm::Module module("facula", context);
-  std::string features = feature_list(target_features());
+  std::string features = feature_list(target_features(nest));
   llvm::TargetMachine* machine = &machine_for(features);
   module.setTargetTriple("x86_64-unknown-linux-gnu");
   module.setDataLayout(machine->createDataLayout());

@@ -4,10 +4,12 @@
 //   EmitValues     expressions, selects, checks (llvm_values.cpp)
 //   EmitMemory     loads and stores (llvm_memory.cpp)
 //   EmitFolds      accumulators, in lanes too, and scans (llvm_folds.cpp)
+//   EmitTiles      products of tiles (llvm_tiles.cpp)
 //   NestEmitter    statements and loops, the functions of a kernel (llvm.cpp)
 // An expression is a vector if it differs between lanes; everything else is scalar.
 #pragma once
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/Module.h>
 
 #include <functional>
@@ -252,6 +254,27 @@ class EmitFolds : protected EmitMemory {
   // Computes each lane's total from the first lane on, by combining lanes at distances 1, 2, 4, ..., and then with
   // the accumulator's former value.
   void scan(const Statement& s);
+};
+
+class EmitTiles : protected EmitFolds {
+ protected:
+  // has_unit: the processor has a matrix unit for bfloat16 (AMX); without one, each tile's product is a call.
+  EmitTiles(const Nest& nest, llvm::Module& module, bool has_unit)
+      : EmitFolds(nest, module), has_unit_(has_unit) {}
+  void multiply_tiles(const Statement& s);
+
+ private:
+  struct Panels {
+    V left, right, out, steps;
+  };
+  using Sums = std::vector<V>;  // of the four tiles, in registers of the unit
+  V tile_at(V panel, V step, int parts, int part, int k);
+  void by_calls(const loop::TileProduct& p, const Panels& at);
+  void by_unit(const loop::TileProduct& p, const Panels& at);
+  Sums phase_by_unit(const loop::TileProduct& p, size_t phase, const Panels& at, const Sums& before);
+  V call_unit(llvm::Intrinsic::ID id, const std::vector<V>& operands);
+
+  const bool has_unit_;
 };
 
 }  // namespace facula::codegen

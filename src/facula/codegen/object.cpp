@@ -12,6 +12,7 @@
 
 #include "facula/base/fork.h"
 #include "facula/codegen/maps.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::codegen {
 namespace {
@@ -23,6 +24,7 @@ const void* resolve(std::string_view symbol) {
   };
   if (const void* map = map_named(symbol)) return map;
   static const Entry table[] = {
+      {"facula_multiply_tile", reinterpret_cast<const void*>(&loop::facula_multiply_tile)},
       {"memcpy",
        reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memcpy))},
       {"memset", reinterpret_cast<const void*>(static_cast<void* (*)(void*, int, size_t)>(std::memset))},

@@ -1,3 +1,4 @@
+#include "facula/base/matrix_unit.h"
 #include "facula/base/processor.h"
 #include "facula/codegen/kernel.h"
 
@@ -26,5 +27,12 @@ const Target& target() {
 int vector_lanes() { return lane_limits().lanes; }
 const loop::LaneLimits& lane_limits() { return target().limits; }
 std::string target_features() { return target().features; }
+
+std::string target_features(const loop::Nest& n) {
+  bool tiles = false;
+  loop::each_statement(n.body,
+                       [&](const loop::Statement& s) { tiles |= s.kind == loop::Statement::Kind::tiles; });
+  return target_features() + (tiles && has_matrix_unit() ? "+amx-tile+amx-bf16" : "");
+}
 
 }  // namespace facula::codegen

@@ -1,0 +1,10 @@
+// The matrix unit of this processor, for kernels that are compiled for what it has.
+#pragma once
+
+namespace facula {
+
+// Whether this processor has a matrix unit for bfloat16 (Intel AMX), and the system lets this process use it. False if
+// FACULA_CPU_CAPABILITY restricts the instruction set.
+bool has_matrix_unit();
+
+}  // namespace facula
