@@ -44,6 +44,22 @@ class NestBuilder {
     s.values = {x};
     block.push_back(std::move(s));
   }
+  // An accumulator of values of dtype `d`, and its update by a value.
+  Expr accumulator(Monoid m, DType d) {
+    Statement s{Statement::Kind::accumulator};
+    s.var = fresh();
+    s.monoid = m;
+    s.dtype = d;
+    block.push_back(s);
+    return local(s.var, d);
+  }
+  void accumulate(Expr accumulator, Monoid m, Expr x) {
+    Statement s{Statement::Kind::accumulate};
+    s.var = accumulator->slot;
+    s.monoid = m;
+    s.values = {x};
+    block.push_back(std::move(s));
+  }
   void store(int buffer, Expr offset, Expr x) {
     Statement s{Statement::Kind::store};
     s.buffer = buffer;

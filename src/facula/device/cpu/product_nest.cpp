@@ -1,5 +1,6 @@
 #include "facula/device/cpu/product_nest.h"
 
+#include "facula/device/cpu/product_task.h"
 #include "facula/schedule/product_tiles.h"
 
 namespace facula::device::cpu {
@@ -14,71 +15,20 @@ using B = ProductBuffer;
 // multiple of the cache line, so that rows use different banks of the first cache.
 constexpr int64_t kRowStride = schedule::kMostTerms + 2;
 constexpr int kUnroll = 4;  // steps of a tile's loop between two tests of its counter
-constexpr int kSimple = 6;  // nodes of an epilogue that is repeated for every vector of a tile
 
-// Whether the epilogue is too much code to repeat for every vector of a tile. It then runs over the whole block of a task, which the
-// second cache holds, so that the tables of elementary functions are loaded once a row.
-bool is_long(const Epilogue& e) {
-  int nodes = 0;
-  bool elementary = false;
-  if (e.value)
-    visit(e.value, [&](Expr x) {
-      nodes += x->kind != Kind::constant && x->kind != Kind::local && x->dtype != DType::Int64;
-      elementary |= x->kind == Kind::call && ulp(x->fn) > 0;
-    });
-  return elementary || nodes > kSimple;
-}
-
-Scalar n_of(int64_t x) { return Scalar(x); }
-
-class ProductTask : public NestBuilder {
+class VectorTask : public ProductTask {
  public:
-  explicit ProductTask(const ProductVariant& v)
-      : NestBuilder(DType::Float32, v.lanes), v_(v), long_(is_long(v.form.epilogue)) {}
-
-  void run(Expr task) {
-    Expr blocks = param(P::row_blocks) * param(P::column_blocks);
-    Expr batch = let(floordiv(task, blocks)), block_of_batch = let(task - batch * blocks);
-    Expr column_block = let(floordiv(block_of_batch, param(P::row_blocks)));
-    first_row_ = let((block_of_batch - column_block * param(P::row_blocks)) * param(P::rows));
-    first_column_ = let(column_block * param(P::columns));
-    rows_ = let(min(param(P::m) - first_row_, param(P::rows)));
-    columns_ = let(min(param(P::n) - first_column_, param(P::columns)));
-    a_ = let(batch * param(P::a_batch));
-    b_ = let(batch * param(P::b_batch));
-    out_ = let(batch * param(P::out_batch));
-    batch_row_ = let(batch * param(P::batch_rows));
-    Expr k_blocks = let(floordiv(param(P::k) + param(P::terms) - n_of(1), param(P::terms)));
-    each(k_blocks, [&](Expr k_block) {
-      k0_ = let(k_block * param(P::terms));
-      terms_ = let(min(param(P::k) - k0_, param(P::terms)));
-      continues_ = let(v_.scaled ? (k_block > zero_) | ne(param(P::adds), zero_) : k_block > zero_);
-      begins_ = let(eq(k_block, zero_));
-      ends_ = let(eq(k_block, k_blocks - n_of(1)));
-      each(ceil_div(rows_, v_.rows),
-           [&](Expr tile) { v_.left == Adjacent::row ? pack_rows(tile) : pack_columns(tile); });
-      each(ceil_div(columns_, width()),
-           [&](Expr panel) { each(ceil_div(rows_, v_.rows), [&](Expr tile) { compute(panel, tile); }); });
-    });
-    if (long_)
-      each(rows_, [&](Expr r) {
-        vector(columns_, [&](Expr c) {
-          Element at{first_row_ + r, first_column_ + c};
-          Expr sum = let(read(B::out_before, offset_of(at)));
-          store(v_.form.beside ? B::result : B::out, offset_of(at), value_of(v_.form.epilogue, sum, at));
-          if (v_.form.saved.value) store(B::out, offset_of(at), value_of(v_.form.saved, sum, at));
-        });
-      });
-  }
+  explicit VectorTask(const ProductVariant& v)
+      : ProductTask(v.form, v.scaled, v.lanes,
+                    {v.rows, int64_t(v.vectors) * lanes_of(v), B::count, P::count}),
+        v_(v) {}
 
  private:
-  struct Element {
-    Expr row, column;
-  };
-  Expr offset_of(const Element& e) const { return out_ + e.row * param(P::out_stride) + e.column; }
-  int64_t width() const { return int64_t(v_.vectors) * lanes(); }
+  static int lanes_of(const ProductVariant& v) { return v.lanes ? v.lanes : codegen::vector_lanes(); }
+  int64_t width() const { return layout_.columns; }
   Expr origin_of(Expr tile) { return tile * n_of(v_.rows * kRowStride); }
 
+  void pack_left(Expr tile) override { v_.left == Adjacent::row ? pack_rows(tile) : pack_columns(tile); }
   // left[tile][row][term]; rows beyond the last repeat it.
   void pack_rows(Expr tile) {
     Expr to = let(origin_of(tile));
@@ -113,21 +63,20 @@ class ProductTask : public NestBuilder {
     });
   }
 
-  // The sums of a tile over the K block, and what becomes of them.
-  void compute(Expr panel, Expr tile) {
-    Expr row = let(first_row_ + tile * n_of(v_.rows)), column = let(first_column_ + panel * n_of(width()));
-    Expr rows = let(min(first_row_ + rows_ - row, number(v_.rows)));
-    Expr columns = let(min(first_column_ + columns_ - column, number(width())));
-    Expr full = let(eq(rows, number(v_.rows)) & eq(columns, number(width())));
+  void compute(Expr tile, const Part& part) override {
+    Expr full = let(eq(part.rows, number(v_.rows)) & eq(part.columns, number(width())));
     Expr left = let(origin_of(tile));
     std::vector<Expr> right;
-    Expr strip = let(floordiv(column, n_of(lanes())));
+    Expr strip = let(floordiv(part.column, n_of(lanes())));
     for (int c = 0; c < v_.vectors; ++c)
       right.push_back(let(b_ + ((strip + n_of(c)) * param(P::k) + k0_) * n_of(lanes())));
     vector(number(lanes()), [&](Expr lane) {
       auto sums = multiply(left, right, lane);
       when(full, [&] {
-        finish(sums, [&](int r, int c) { return Element{row + n_of(r), column + n_of(c * lanes()) + lane}; });
+        finish(sums, [&](int k) {
+          int r = k / v_.vectors, c = k % v_.vectors;
+          return Element{part.row + n_of(r), part.column + n_of(c * lanes()) + lane};
+        });
       });
       when(bit_not(full), [&] {
         for (int r = 0; r < v_.rows; ++r)
@@ -135,14 +84,7 @@ class ProductTask : public NestBuilder {
             store(B::tile, number(r * width() + c * lanes()) + lane, sums[size_t(r * v_.vectors + c)]);
       });
     });
-    when(bit_not(full), [&] {
-      each(rows, [&](Expr r) {
-        vector(columns, [&](Expr c) {
-          std::vector<Expr> sum{variable(read(B::tile, r * n_of(width()) + c))};
-          finish(sum, [&](int, int) { return Element{row + r, column + c}; });
-        });
-      });
-    });
+    when(bit_not(full), [&] { finish_stored(part); });
   }
 
   std::vector<Expr> multiply(Expr left, const std::vector<Expr>& right, Expr lane) {
@@ -170,46 +112,7 @@ class ProductTask : public NestBuilder {
     return sums;
   }
 
-  // Adds what is in the result, applies the epilogue after the last K block, and stores.
-  template <class Place>
-  void finish(const std::vector<Expr>& sums, Place place) {
-    auto each_sum = [&](auto&& f) {
-      for (size_t k = 0; k < sums.size(); ++k) f(sums[k], place(int(k) / v_.vectors, int(k) % v_.vectors));
-    };
-    Expr by;
-    if (v_.scaled) {
-      Expr alpha = let(read(B::numbers, number(product_alpha)));
-      each_sum([&](Expr sum, const Element&) { set(sum, alpha * sum); });
-      by = let(select(begins_, read(B::numbers, number(product_beta)), real(1)));
-    }
-    when(continues_, [&] {
-      each_sum([&](Expr sum, const Element& e) {
-        Expr before = read(B::out_before, offset_of(e));
-        set(sum, v_.scaled ? fma(by, before, sum) : sum + before);
-      });
-    });
-    if (!long_ && (v_.form.epilogue.value || v_.form.beside))
-      when(ends_, [&] {
-        each_sum([&](Expr sum, const Element& e) {
-          if (v_.form.beside) store(B::result, offset_of(e), value_of(v_.form.epilogue, sum, e));
-          else set(sum, value_of(v_.form.epilogue, sum, e));
-          if (v_.form.saved.value) set(sum, value_of(v_.form.saved, sum, e));
-        });
-      });
-    each_sum([&](Expr sum, const Element& e) { store(B::out, offset_of(e), sum); });
-  }
-  Expr value_of(const Epilogue& e, Expr sum, const Element& at) {
-    Expr row = batch_row_ + at.row, column = at.column + param(P::first_column);
-    return applied(e, sum, row, column, B::count, P::count);
-  }
-
   const ProductVariant v_;
-  const bool long_;  // the epilogue
-  Expr zero_ = number(0);
-  Expr first_row_, first_column_, rows_, columns_;  // of the block
-  Expr a_, b_, out_, batch_row_;                    // origins of the batch's matrices
-  Expr k0_, terms_;                                 // of the K block
-  Expr continues_, begins_, ends_;
 };
 
 }  // namespace
@@ -221,7 +124,7 @@ Epilogue bias_epilogue() {
 }
 
 TaskNest product_nest(const ProductVariant& v) {
-  ProductTask t(v);
+  VectorTask t(v);
   int task_var = t.fresh();
   t.run(index(task_var));
   Nest n = nest_of_product<B, P>("product", v.form, task_var);

@@ -81,19 +81,9 @@ class SkinnyTask : public NestBuilder {
     });
   }
   Expr sum_of_lanes(Expr from) {
-    Statement total{Statement::Kind::accumulator};
-    total.var = fresh();
-    total.monoid = Monoid::sum;
-    total.dtype = dtype();
-    block.push_back(total);
-    vector(number(lanes()), [&](Expr lane) {
-      Statement add{Statement::Kind::accumulate};
-      add.var = total.var;
-      add.monoid = Monoid::sum;
-      add.values = {read(B::tile, from + lane)};
-      block.push_back(add);
-    });
-    return local(total.var, dtype());
+    Expr total = accumulator(Monoid::sum, dtype());
+    vector(number(lanes()), [&](Expr lane) { accumulate(total, Monoid::sum, read(B::tile, from + lane)); });
+    return total;
   }
 
   const SkinnyVariant v_;
