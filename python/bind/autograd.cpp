@@ -15,6 +15,7 @@
 #include "facula/autograd/call_node.h"
 #include "facula/autograd/forward.h"
 #include "facula/base/deterministic.h"
+#include "facula/base/matmul_precision.h"
 #include "facula/run/autocast.h"
 #include "function.h"
 #include "tensor.h"
@@ -589,6 +590,10 @@ PyObject* calls(PyObject*, PyObject*) {
   f();
   Py_RETURN_NONE;
 }
+PyObject* set_matmul_precision(PyObject*, PyObject* level) {
+  set_matmul_precision(MatmulPrecision(PyLong_AsLong(level)));
+  Py_RETURN_NONE;
+}
 PyObject* set_fill_uninitialized(PyObject*, PyObject* on) {
   fill_uninitialized = PyObject_IsTrue(on) == 1;
   Py_RETURN_NONE;
@@ -914,6 +919,8 @@ PyMethodDef functions[] = {
      "A region of autocast ends; the outermost forgets the casts that it kept."},
     {"clear_autocast_cache", calls<run::clear_autocast_cache>, METH_NOARGS,
      "Forgets the casts of parameters that are kept."},
+    {"set_matmul_precision", set_matmul_precision, METH_O,
+     "Sets the precision of float32 products: 0 highest, 1 high, 2 medium."},
     {"set_fill_uninitialized", set_fill_uninitialized, METH_O, "Are new tensors without a value filled?"},
     {"is_anomaly_enabled", is_anomaly_enabled, METH_NOARGS, "Is anomaly detection on?"},
     {"is_anomaly_check_nan_enabled", is_anomaly_check_nan_enabled, METH_NOARGS,

@@ -63,4 +63,18 @@ ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const 
   return t;
 }
 
+TileBlocks tile_blocks(const ProductShape& s, int threads) {
+  constexpr int64_t kSide = 32, kMostRows = 512, kMostColumns = 256, kBlockTerms = 512;
+  TileBlocks t;
+  t.terms = even_piece(s.k, kBlockTerms, kSide);
+  t.rows = even_piece(s.m, kMostRows, kSide);
+  t.columns = even_piece(s.n, kMostColumns, kSide);
+  auto blocks = [&] { return s.count * ceil_div(s.m, t.rows) * ceil_div(s.n, t.columns); };
+  while (threads > 1 && blocks() < kBlocks * threads && std::max(t.rows, t.columns) > 2 * kSide) {
+    if (t.columns >= t.rows) t.columns = even_piece(t.columns, t.columns / 2, kSide);
+    else t.rows = even_piece(t.rows, t.rows / 2, kSide);
+  }
+  return t;
+}
+
 }  // namespace facula::schedule

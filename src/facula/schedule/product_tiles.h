@@ -26,4 +26,11 @@ int64_t product_terms(int64_t k);
 // `lanes`: elements of a vector; there are twice as many vector registers from 16 lanes of 32 bits on.
 ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const CacheSizes& caches);
 
+// The blocks of a product by tiles of 32 x 32 elements, which a matrix unit computes: rows and columns of a task, and terms of a K
+// block, 512 for operands of float32, whose sums are then no less exact than a chain of float32 additions.
+struct TileBlocks {
+  int64_t rows, columns, terms;
+};
+TileBlocks tile_blocks(const ProductShape& s, int threads);
+
 }  // namespace facula::schedule

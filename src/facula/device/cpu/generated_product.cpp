@@ -9,6 +9,7 @@
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/device/cpu/product_run.h"
 #include "facula/device/cpu/skinny_nest.h"
 #include "facula/profile/profile.h"
 #include "facula/schedule/flatten.h"
@@ -23,49 +24,9 @@ using schedule::ceil_div;
 using P = ProductParam;
 using B = ProductBuffer;
 
-constexpr double kThreadWork = 65536;     // multiplications worth a thread
 constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
-constexpr size_t kMostBuffers = 24, kMostParams = 32;
 constexpr int64_t kSkinny = 16;
 constexpr int64_t kSkinnyColumns = 96;  // of a task, at most
-
-// Calls f(task) for every task; threads take the next one as they become free.
-template <class F>
-void each_task(int64_t tasks, double work, F&& f) {
-  int64_t grain = std::max<int64_t>(1, int64_t(kThreadWork / std::max(1.0, work)));
-  int64_t threads = std::clamp<int64_t>(tasks / grain, 1, num_threads());
-  std::atomic<int64_t> next{0};
-  parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (; begin < end; ++begin)
-      for (int64_t t; (t = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(t);
-  });
-}
-
-// The address of an element, as nests take it.
-void* at(const void* data, int64_t element, DType d) {
-  return const_cast<char*>(static_cast<const char*>(data)) + element * itemsize(d);
-}
-
-ProductForm form_of(const GeneratedProduct& p) {
-  return {p.epilogue, p.result != nullptr, p.saved, p.operand_dtype, p.result_dtype};
-}
-
-using Buffers = std::array<void*, kMostBuffers>;
-using Params = std::array<int64_t, kMostParams>;
-// Runs the tasks of a kernel with `work` multiplications each.
-void run_tasks(const TaskKernel& kernel, const Buffers& buffers, const Params& params, double work,
-               int64_t tasks) {
-  std::optional<profile::Scope> scope;
-  if (profile::on()) [[unlikely]]
-    scope.emplace(profile::Category::kernel, kernel.kernel->name);
-  WorkMemory memory(kernel, params.data());
-  each_task(tasks, work, [&](int64_t t) {
-    auto own = buffers;
-    memory.place(static_cast<char*>(scratch(Scratch::other, memory.bytes())), own);
-    codegen::Status status;
-    kernel.kernel->fn(own.data(), params.data(), t, t + 1, &status);
-  });
-}
 
 // Columns [first, first + columns) of the right operand, packed.
 struct PackedRight {
@@ -101,25 +62,12 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
               int64_t first, int64_t columns) {
   ProductVariant v{p.a.adjacent, tiles.rows, tiles.vectors, p.alpha != 1 || p.beta != 0, form_of(p)};
   auto& kernel = task_kernel_of(v, [](const ProductVariant& w) { return product_nest(w); });
-  Params params{};
-  params[P::m] = p.m, params[P::n] = columns, params[P::k] = p.k;
-  params[P::a_stride] = p.a.stride, params[P::a_batch] = p.a.batch, params[P::b_batch] = b.batch;
-  params[P::out_stride] = p.out_stride, params[P::out_batch] = p.out_batch;
-  params[P::rows] = tiles.block_rows, params[P::columns] = tiles.block_columns,
-  params[P::terms] = tiles.terms;
-  params[P::row_blocks] = ceil_div(p.m, tiles.block_rows);
-  params[P::column_blocks] = ceil_div(columns, tiles.block_columns);
-  params[P::adds] = p.beta != 0;
-  params[P::batch_rows] = p.m, params[P::first_column] = first;
-  params[P::tasks] = params[P::row_blocks] * params[P::column_blocks] * p.count;
-  std::copy(p.params.begin(), p.params.end(), params.begin() + P::count);
-  float numbers[] = {p.alpha, p.beta};
   Buffers buffers{};
-  buffers[B::a] = at(p.a.data, 0, p.operand_dtype), buffers[B::b] = b.memory.data_ptr();
-  buffers[B::out] = p.out + first;
-  buffers[B::numbers] = numbers;
-  if (p.result) buffers[B::result] = at(p.result, first, p.result_dtype);
-  std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + B::count);
+  Params params{};
+  float numbers[2];
+  set_product(p, {tiles.block_rows, tiles.block_columns, tiles.terms}, first, columns, numbers, B::count,
+              P::count, buffers, params);
+  params[P::b_batch] = b.batch, buffers[B::b] = b.memory.data_ptr();
   double each = double(tiles.block_rows) * double(tiles.block_columns) * double(p.k);
   run_tasks(kernel, buffers, params, each, params[P::tasks]);
 }
@@ -148,6 +96,40 @@ void multiply_skinny(const GeneratedProduct& p) {
 }
 
 }  // namespace
+
+void run_tasks(const TaskKernel& kernel, const Buffers& buffers, const Params& params, double work,
+               int64_t tasks) {
+  std::optional<profile::Scope> scope;
+  if (profile::on()) [[unlikely]]
+    scope.emplace(profile::Category::kernel, kernel.kernel->name);
+  WorkMemory memory(kernel, params.data());
+  each_task(tasks, work, [&](int64_t t) {
+    auto own = buffers;
+    memory.place(static_cast<char*>(scratch(Scratch::other, memory.bytes())), own);
+    codegen::Status status;
+    kernel.kernel->fn(own.data(), params.data(), t, t + 1, &status);
+  });
+}
+
+void set_product(const GeneratedProduct& p, const ProductBlocks& blocks, int64_t first, int64_t columns,
+                 float* numbers, int operands, int epilogue_params, Buffers& buffers, Params& params) {
+  params[P::m] = p.m, params[P::n] = columns, params[P::k] = p.k;
+  params[P::a_stride] = p.a.stride, params[P::a_batch] = p.a.batch;
+  params[P::out_stride] = p.out_stride, params[P::out_batch] = p.out_batch;
+  params[P::rows] = blocks.rows, params[P::columns] = blocks.columns, params[P::terms] = blocks.terms;
+  params[P::row_blocks] = ceil_div(p.m, blocks.rows);
+  params[P::column_blocks] = ceil_div(columns, blocks.columns);
+  params[P::adds] = p.beta != 0;
+  params[P::batch_rows] = p.m, params[P::first_column] = first;
+  params[P::tasks] = params[P::row_blocks] * params[P::column_blocks] * p.count;
+  std::copy(p.params.begin(), p.params.end(), params.begin() + epilogue_params);
+  numbers[product_alpha] = p.alpha, numbers[product_beta] = p.beta;
+  buffers[B::a] = at(p.a.data, 0, p.operand_dtype);
+  buffers[B::out] = p.out + first;
+  buffers[B::numbers] = numbers;
+  if (p.result) buffers[B::result] = at(p.result, first, p.result_dtype);
+  std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + operands);
+}
 
 bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b) {
   return m <= kSkinny && count == 1 && a.adjacent == Adjacent::row && b.adjacent == Adjacent::column;

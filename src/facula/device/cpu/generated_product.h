@@ -33,6 +33,11 @@ struct GeneratedProduct {
 // Whether a product without alpha and beta has so few rows that the right operand is read without packing.
 bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b);
 void run(const GeneratedProduct& p);
+// By a matrix unit, or its steps one by one: each operand as the sum of `parts` bfloat16 (tile_nest.h).
+void run_by_tiles(const GeneratedProduct& p, int parts);
+// Whether this processor has a matrix unit that does what loop/tiles.h says. The first call tries it.
+bool multiplies_tiles();
+constexpr int kMostParts = 3;
 void run(const GeneratedProduct& p,
          const schedule::ProductTiles& tiles);  // with other tiles than the model's
 

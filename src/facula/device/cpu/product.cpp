@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "facula/base/cache_sizes.h"
+#include "facula/base/matmul_precision.h"
 #include "facula/base/parallel.h"
 #include "facula/base/processor.h"
 #include "facula/base/settings.h"
@@ -492,14 +493,30 @@ MatrixOperand operand_of(const char* data, int64_t rs, int64_t cs, int64_t batch
   return {data, adjacent, cs == 1 ? rs : cs, batch};
 }
 
+// Whether generated kernels can multiply. Results of 16 bits cannot be added to before they are rounded.
+bool can_be_generated(const Problem& p) {
+  return p.dtype == DType::Float32 || (is_short(p.dtype) && is(p.beta, 0));
+}
+// The number of bfloat16 that each operand is divided into for a matrix unit (tile_nest.h); 0: it does not multiply.
+int tile_parts(const Problem& p) {
+  if (!can_be_generated(p) || p.dtype == DType::Float16) return 0;
+  const bool wide = p.dtype == DType::Float32;
+  const int parts = wide ? kMostParts - int(matmul_precision()) : 1;
+  if (settings().products == "tiles") return parts;
+  // Sides from which it is faster, by a prototype on an Emerald Rapids processor.
+  constexpr int64_t kFromSide[] = {32, 64, 128, 192};
+  int64_t side = std::min({p.m, p.n, p.k});
+  return settings().products.empty() && side >= kFromSide[wide ? parts : 0] && multiplies_tiles() ? parts : 0;
+}
+
 // Whether generated kernels multiply, and an `epilogue` follows: where they can and FACULA_PRODUCTS wants them, or they are faster.
 bool is_generated(const Problem& p, bool epilogue = false) {
   const std::string& wish = settings().products;
-  value_check(wish.empty() || wish == "generated" || wish == "library", "FACULA_PRODUCTS")
-      << "must be 'generated' or 'library', but got '" << wish << "'";
-  // Results of 16 bits cannot be added to before they are rounded.
-  bool possible = p.dtype == DType::Float32 || (is_short(p.dtype) && is(p.beta, 0));
-  if (!possible || !wish.empty()) return possible && wish == "generated";
+  value_check(wish.empty() || wish == "generated" || wish == "library" || wish == "tiles", "FACULA_PRODUCTS")
+      << "must be 'generated', 'library' or 'tiles', but got '" << wish << "'";
+  bool possible = can_be_generated(p);
+  if (!possible || !wish.empty()) return possible && (wish == "generated" || tile_parts(p));
+  if (tile_parts(p)) return true;
   if (is_short(p.dtype)) return p.dtype == DType::BFloat16 && !multiplies_short();
   bool plain = is(p.alpha, 1) && is(p.beta, 0);
   constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
@@ -553,7 +570,8 @@ void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
       operands.push_back(const_cast<void*>(p.bias));
     }
     g.operands = operands;
-    run(g);
+    if (int parts = tile_parts(p)) run_by_tiles(g, parts);
+    else run(g);
   });
 }
 

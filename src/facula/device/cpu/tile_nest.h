@@ -1,0 +1,69 @@
+// The nests of a matrix product by a matrix unit, which multiplies tiles of bfloat16 and adds in float32 (loop/tiles.h).
+//
+// A number of float32 is a sum of up to three bfloat16: its rounded value, the rounded rest, and the rest of that. With them a product is
+//   1 part   a1 b1                                          bfloat16's error; exact products of bfloat16 operands
+//   2 parts  a2 b1 + a1 b1 + a1 b2                               about 2^-16 of |a| |b|
+//   3 parts  a1 b3 + a1 b2 + a2 b2 + a2 b1 + a3 b1, then a1 b1   not above that of a chain of float32 additions
+// Both operands are packed as parts, the right one before, the left one by each task. With 3 parts the small products of a K block are
+// added up first, from zero.
+//
+// The result is float32's also where parts do not hold a number: a tile is computed again, by fused multiplications and additions of the
+// operands, if one of its sums is not finite (an operand is, or is above bfloat16's largest number), or if an operand has numbers so
+// small that parts or products of parts would be subnormal, which the unit takes for zero.
+//   Source of the splitting: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+//   Computations", 2019.
+#pragma once
+#include <compare>
+#include <cstdint>
+
+#include "facula/device/cpu/product_nest.h"
+#include "facula/loop/tiles.h"
+
+namespace facula::device::cpu {
+
+// Integer parameters: those of ProductParam first.
+struct TileParam {
+  enum : int {
+    steps = ProductParam::count,  // of a panel of the right operand, each of 32 terms
+    right_row,  // strides of the right operand, in elements, for tiles that are computed again
+    right_column,
+    right_batch,
+    panels,  // of a matrix of the right operand
+    count
+  };
+};
+// Buffers: those of ProductBuffer first. `left`, `b` are panels.
+struct TileBuffer {
+  enum : int {
+    right = ProductBuffer::count,  // the right operand
+    least_right,  // of each panel of the right operand, the smallest absolute value that is not 0; float32
+    least_left,   // of each tile of the block
+    count
+  };
+};
+
+struct TileVariant {
+  Adjacent left;  // of the left operand
+  int parts = 3;
+  bool scaled = false;  // by alpha and beta
+  ProductForm form{};
+  int lanes = 0;  // of a vector; 0: as many as this machine has
+  auto operator<=>(const TileVariant&) const = default;
+};
+TaskNest tile_nest(const TileVariant& v);
+
+// Packs a matrix [k, n] into panels of 32 columns.
+struct TilePackParam {
+  enum : int { n, k, stride, batch, out_batch, panels, steps, tasks, count };
+};
+struct TilePackVariant {
+  Adjacent right;
+  int parts = 3;
+  DType memory = DType::Float32;
+  int lanes = 0;  // of a vector; 0: as many as this machine has
+  auto operator<=>(const TilePackVariant&) const = default;
+};
+// Buffers: the matrix, panels, the smallest absolute values.
+loop::Nest tile_pack_nest(const TilePackVariant& v);
+
+}  // namespace facula::device::cpu

@@ -1,0 +1,113 @@
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "facula/base/matrix_unit.h"
+#include "facula/codegen/kernel.h"
+#include "facula/device/cpu/product_run.h"
+#include "facula/device/cpu/tile_nest.h"
+#include "facula/schedule/flatten.h"
+#include "facula/tensor/tensor.h"
+
+namespace facula::device::cpu {
+
+namespace {
+
+using schedule::ceil_div;
+using P = ProductParam;
+using B = ProductBuffer;
+using TP = TileParam;
+using TB = TileBuffer;
+
+// The right operand as panels of tiles.
+struct Panels {
+  Tensor memory, least;
+  int64_t count, steps;  // panels of a matrix, and their steps
+  int64_t batch;         // elements from matrix to matrix
+};
+
+Panels pack(const GeneratedProduct& p, int parts) {
+  using Q = TilePackParam;
+  Panels r;
+  r.count = ceil_div(p.n, loop::kTileBlock), r.steps = ceil_div(p.k, loop::kTileTerms);
+  int64_t size = r.count * r.steps * parts * loop::kPanelStep, matrices = p.b.batch ? p.count : 1;
+  r.batch = p.b.batch ? size : 0;
+  const int64_t elements[] = {matrices * size}, tasks[] = {matrices * r.count};
+  r.memory = Tensor::empty(IntSpan(elements), DType::BFloat16);
+  r.least = Tensor::empty(IntSpan(tasks), DType::Float32);
+  auto& kernel = kernel_of(TilePackVariant{p.b.adjacent, parts, p.operand_dtype},
+                           [](const TilePackVariant& v) { return tile_pack_nest(v); });
+  std::array<int64_t, Q::count> params{};
+  params[Q::n] = p.n, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
+  params[Q::out_batch] = r.batch, params[Q::panels] = r.count, params[Q::steps] = r.steps;
+  params[Q::tasks] = tasks[0];
+  void* buffers[] = {at(p.b.data, 0, p.operand_dtype), r.memory.data_ptr(), r.least.data_ptr()};
+  each_task(tasks[0], double(p.k) * double(loop::kTileBlock), [&](int64_t t) {
+    codegen::Status status;
+    kernel.fn(buffers, params.data(), t, t + 1, &status);
+  });
+  return r;
+}
+
+// Multiplies tiles of numbers of many magnitudes by the unit and by the reference, and compares the bits.
+bool is_as_described() {
+  using namespace loop;
+  constexpr int kParts = 2;
+  constexpr int64_t kSteps = 3, kSize = kSteps * kParts * kPanelStep;
+  std::vector<BFloat16> left(kSize), right(kSize);
+  uint32_t bits = 1;
+  for (auto* panel : {&left, &right})
+    for (auto& x : *panel) {
+      bits = bits * 1664525 + 1013904223;  // Numerical Recipes' generator
+      x.bits = uint16_t(bits >> 16);
+      if (!(std::fabs(float(x)) < 1e17f)) x = BFloat16(1);  // sums stay finite
+    }
+  auto product = std::make_shared<TileProduct>(TileProduct{0, 1, kParts, {{{0, 1}, {1, 0}}, {{0, 0}}}});
+  Statement s{Statement::Kind::tiles};
+  s.buffer = 2, s.offset = number(0), s.product = product;
+  s.values = {number(0), number(0), number(kSteps)};
+  Nest n;
+  n.name = "matrix_unit_check";
+  n.buffers = {{DType::BFloat16}, {DType::BFloat16}, {DType::Float32, true}};
+  n.task_var = 0, n.tasks = n.cost = number(1);
+  n.body.push_back(std::move(s));
+  std::vector<float> out(kTileBlock * kTileBlock), expected(out.size());
+  void* buffers[] = {left.data(), right.data(), out.data()};
+  codegen::Status status;
+  codegen::kernel(n)->fn(buffers, nullptr, 0, 1, &status);
+  multiply_tiles(*product, left.data(), right.data(), kSteps, expected.data());
+  return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+void run_by_tiles(const GeneratedProduct& p, int parts) {
+  if (p.m == 0 || p.n == 0 || p.count == 0) return;
+  internal_check(p.k > 0 && parts > 0 && parts <= kMostParts)
+      << "a product of " << p.m << "x" << p.k << "x" << p.n << " by " << parts << " parts";
+  auto panels = pack(p, parts);
+  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, num_threads());
+  Buffers buffers{};
+  Params params{};
+  float numbers[2];
+  set_product(p, {blocks.rows, blocks.columns, blocks.terms}, 0, p.n, numbers, TB::count, TP::count, buffers,
+              params);
+  params[P::b_batch] = panels.batch;
+  params[TP::steps] = panels.steps, params[TP::panels] = panels.count;
+  params[TP::right_row] = p.b.adjacent == Adjacent::row ? p.b.stride : 1;
+  params[TP::right_column] = p.b.adjacent == Adjacent::row ? 1 : p.b.stride;
+  params[TP::right_batch] = p.b.batch;
+  buffers[B::b] = panels.memory.data_ptr(), buffers[TB::least_right] = panels.least.data_ptr();
+  buffers[TB::right] = at(p.b.data, 0, p.operand_dtype);
+  TileVariant v{p.a.adjacent, parts, p.alpha != 1 || p.beta != 0, form_of(p)};
+  auto& kernel = task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
+  double each = double(blocks.rows) * double(blocks.columns) * double(p.k);
+  run_tasks(kernel, buffers, params, each, params[P::tasks]);
+}
+
+bool multiplies_tiles() {
+  static const bool right = has_matrix_unit() && is_as_described();
+  return right;
+}
+
+}  // namespace facula::device::cpu
