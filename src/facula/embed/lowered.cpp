@@ -8,7 +8,6 @@
 #include "facula/embed/order.h"
 #include "facula/embed/packing.h"
 #include "facula/embed/references.h"
-#include "facula/graph/passes.h"
 #include "facula/op/geometry.h"
 #include "facula/op/operator.h"
 #include "facula/run/arena.h"
@@ -32,11 +31,8 @@ graph::Graph generated_graph(const run::Traced& program, bool functions) {
           << ", and C is generated for fixed sizes" << hint("trace it without dynamic=True");
   supported_check(program.checks().empty(), name)
       << "asserts the values of tensors, for which no C is generated" << hint("remove the assertions");
-  graph::Graph g = graph::expanded(traced, traced.shapes);
-  g.outputs.resize(program.capture().results);
-  g.renumber();
-  graph::remove_dead(g);
-  return with_references(g, name, functions);
+  auto& capture = program.capture();
+  return with_references(traced, capture.results, name, functions, capture.lines);
 }
 
 class Lowering {

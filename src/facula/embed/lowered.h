@@ -63,8 +63,8 @@ struct Lowered {
   std::vector<Block> blocks;
 };
 
-// Raises NotImplementedError for sizes that are symbols or depend on data, random numbers, and functions of users. Gradient
-// slots that the program fills are dropped: a board has no tensors that hold them.
+// Raises NotImplementedError for sizes that are symbols or depend on data, random numbers, and functions of users, with
+// the line that calls them. Gradient slots that the program fills are dropped: a board has no tensors that hold them.
 Lowered lowered(const run::Traced& program, const Options& options = {});
 
 }  // namespace facula::embed
