@@ -112,6 +112,7 @@ Graph with_references(const Graph& traced, size_t results, const char* program, 
   check_supported(all, program);
   graph::remove_dead(all.graph);
   graph::merge_equal(all.graph);
+  graph::rematerialize(all.graph);
   return std::move(all.graph);
 }
 
