@@ -398,6 +398,14 @@ class Network:
         ]
         return dataclasses.replace(self, layers=layers)
 
+    def images(self, x: Tensor) -> Tensor:
+        """The int8 images, NHWC, of images or rows of numbers as the model takes them; int8 images as they
+        are.
+        """
+        if x.dtype == _C.int8:
+            return x
+        return self.in_scale.quantize(_nhwc(x) if x.dim() == 4 else x[:, None, None, :]).contiguous()
+
     def run(self, x: Tensor, update: Update) -> tuple[Tensor, Run]:
         """The logits for int8 images, NHWC."""
         run = Run(self, update)
