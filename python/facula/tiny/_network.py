@@ -330,7 +330,7 @@ class Linear:
         features = x.carrier().flatten(1) * x.scale.scale
         weight, bias = self.weight, self.bias
         if run.update.classifier:
-            weight, bias = run.leaf(self, "weight", weight), run.leaf(self, "bias", bias)
+            weight, bias = run.leaf(self, "weight", weight.clone()), run.leaf(self, "bias", bias.clone())
         return _f.linear(features, weight, bias)
 
 
@@ -347,7 +347,8 @@ class Run:
         self.needed = {s for n in network.layers if update.weights.get(n.name) == 1 for s in n.sources}
 
     def leaf(self, layer: Layer, what: str, value: Tensor) -> Tensor:
-        tensor = value.clone().detach().requires_grad_()
+        """A trained parameter. ``value``: its numbers, in a tensor of their own."""
+        tensor = value.detach().requires_grad_()
         self.leaves.append((layer, what, tensor))
         return tensor
 

@@ -51,8 +51,6 @@ struct Options {
 struct Lowered {
   run::NumberedGraph graph;
   std::vector<schedule::Step> steps;
-  std::vector<std::unique_ptr<graph::Node>>
-      calls;                                // nodes of steps that read operands before their conversion
   std::vector<const CFunction*> functions;  // by step; null: a nest or a view
   std::shared_ptr<const run::Plan> plan;
   size_t arguments = 0;       // of the function; the graph's other inputs are captured tensors
