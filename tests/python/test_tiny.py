@@ -161,6 +161,20 @@ def test_updates_round_to_the_nearest_integer_and_saturate():
     assert moved.numel() and set(moved.tolist()) <= {-128, 127}
 
 
+def test_results_are_rounded_to_the_nearest_integer_and_saturate():
+    net, image = one_layer()
+    conv = net.convs[0]
+    x = np.pad(image[0].numpy().astype(np.int64) - conv.in_scale.zero, ((1, 1), (1, 1), (0, 0)))
+    weight = conv.weight.numpy().astype(np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (0, 1))[::2, ::2]
+    sums = np.einsum("yxcij,ocij->yxo", windows, weight) + conv.bias.numpy().astype(np.int64)
+    exact = np.clip(sums * conv.multiplier.numpy().astype(np.float64) + conv.out_scale.zero, -128, 127)
+    clear = np.abs(exact - np.floor(exact) - 0.5) > 1e-3  # no ties
+    q = net.run(image, Update(classifier=False))[1].values[conv.name].q[0].numpy()
+    np.testing.assert_array_equal(q[clear], np.rint(exact)[clear])
+    assert (q != np.trunc(exact)).any()
+
+
 def test_the_gradient_of_a_weight_reads_inputs_less_their_zero_point(network):
     net, image = network
     conv = next(c for c in net.convs if c.in_scale.zero != 0 and c.groups == 1)
