@@ -217,9 +217,9 @@ tiny: package ## the same for microcontrollers, and training in 8 bits (2.4 GB o
 	@setup/tiny.sh
 	@setup/mobile.sh
 	@setup/peer.sh
-	$(TEST_RUN) $(RUN) tests/boards/tiny_training.py
-	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)
-	@$(MAKE) tiny-accuracy
+	@failed=0; for check in tiny_training.py "run.py --group tiny $(ARGS)"; do \
+	    $(TEST_RUN) $(RUN) tests/boards/$$check || failed=1; \
+	done; $(MAKE) tiny-accuracy || failed=1; exit $$failed
 
 tiny-accuracy: package ## train 8-bit networks on three tasks, in float32, in int8 and with sparse updates
 	@setup/folder.sh tinydata

@@ -169,13 +169,12 @@ def quantized(entry: Model, model: nn.Module, x: Tensor) -> tuple[Callable[..., 
         prepared(x)
         return convert_pt2e(prepared), x
     net = tiny.quantize(model, [x])
-    image = x.permute(0, 2, 3, 1) if x.dim() == 4 else x.reshape(1, 1, 1, -1)
 
     def forward(image: Tensor) -> tuple[Tensor, Tensor]:
         logits, run = net.run(image, tiny.Update(classifier=False))
         return logits, run.values[net.classifier.source].q
 
-    return forward, net.in_scale.quantize(image).contiguous()
+    return forward, net.images(x)
 
 
 def row(

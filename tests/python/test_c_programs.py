@@ -221,6 +221,32 @@ def test_what_has_no_c_is_refused_by_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+class Heads(nn.Module):
+    """Calls what has no C by a composite, within a step of training."""
+
+    def forward(self, x):
+        y = x * 2
+        return nf.dropout(y)  # the line of the error
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_what_has_no_c_is_refused_with_its_line(trains, tmp_path):
+    net, x = nn.Sequential(nn.Linear(4, 4), Heads(), nn.ReLU()), F.randn(2, 4)
+    optimizer = F.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x):
+        net(x).sum().backward()
+        optimizer.step()
+
+    code = Heads.forward.__code__
+    place = rf"{code.co_filename}:{code.co_firstlineno + 2}\b"
+    with pytest.raises(NotImplementedError, match=rf"_rng_take \({place}.*\), for which no C(.|\n)*random"):
+        c.compile(trace(step if trains else net, x), tmp_path)
+    line = sys._getframe().f_lineno + 2
+    with pytest.raises(NotImplementedError, match=rf"nonzero \({__file__}:{line}\)"):
+        c.compile(trace(lambda x: x.nonzero().sum(), x), tmp_path)
+
+
 def test_empty_and_one_element_tensors(tmp_path):
     compared(lambda x, y: (x.sum(), x + 1, y * 2, F.cat([x, x])), (F.zeros(0, 3), F.randn(())), tmp_path)
 

@@ -31,7 +31,7 @@ def seed():
 def network():
     model, data = calibrated(small(), 32)
     net = tiny.quantize(model, data)
-    return net, net.in_scale.quantize(data[0][:1].permute(0, 2, 3, 1)).contiguous()
+    return net, net.images(data[0][:1])
 
 
 def sparse(net):
@@ -83,7 +83,7 @@ def test_a_quantized_network_is_close_to_its_model():
     net = tiny.quantize(model, data)
     x = data[0]
     expected = model(x).detach().numpy()
-    logits = net.logits(net.in_scale.quantize(x.permute(0, 2, 3, 1)).contiguous()).detach().numpy()
+    logits = net.logits(net.images(x)).detach().numpy()
     assert np.abs(logits - expected).max() < 0.12 * np.abs(expected).max()
 
 
@@ -117,7 +117,7 @@ def one_layer():
     model = Mobile(8, [])
     model, data = calibrated(model, 8, images=2)
     net = tiny.quantize(model, data)
-    return net, net.in_scale.quantize(data[0][:1].permute(0, 2, 3, 1)).contiguous()
+    return net, net.images(data[0][:1])
 
 
 def test_scaled_gradients_are_those_of_the_numbers_that_the_integers_stand_for():
@@ -159,6 +159,20 @@ def test_updates_round_to_the_nearest_integer_and_saturate():
     net.step(image, F.tensor([2]), 1e12, Update(frozenset(), {conv.name: 1.0}))
     moved = conv.weight[conv.weight != before]
     assert moved.numel() and set(moved.tolist()) <= {-128, 127}
+
+
+def test_results_are_rounded_to_the_nearest_integer_and_saturate():
+    net, image = one_layer()
+    conv = net.convs[0]
+    x = np.pad(image[0].numpy().astype(np.int64) - conv.in_scale.zero, ((1, 1), (1, 1), (0, 0)))
+    weight = conv.weight.numpy().astype(np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (0, 1))[::2, ::2]
+    sums = np.einsum("yxcij,ocij->yxo", windows, weight) + conv.bias.numpy().astype(np.int64)
+    exact = np.clip(sums * conv.multiplier.numpy().astype(np.float64) + conv.out_scale.zero, -128, 127)
+    clear = np.abs(exact - np.floor(exact) - 0.5) > 1e-3  # no ties
+    q = net.run(image, Update(classifier=False))[1].values[conv.name].q[0].numpy()
+    np.testing.assert_array_equal(q[clear], np.rint(exact)[clear])
+    assert (q != np.trunc(exact)).any()
 
 
 def test_the_gradient_of_a_weight_reads_inputs_less_their_zero_point(network):
@@ -217,7 +231,7 @@ def test_the_input_of_a_growing_convolution_is_the_end_of_its_result(tmp_path):
     net = tiny.quantize(model, [x])
     report = tiny.compile(net, [], tmp_path, update=Update())
     assert report.code.arena < 64 * 256 + 1024  # the result alone is 64 * 256 bytes
-    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    image = net.images(x[:1])
     board = Board(tmp_path)
     np.testing.assert_allclose(board.infer(image, 2), net.logits(image)[0].numpy(), rtol=1e-5, atol=1e-5)
 
@@ -342,6 +356,27 @@ def test_training_with_the_tools_of_the_search_learns(network):
     assert tiny.accuracy(net, (images, labels)) > 0.9
 
 
+def test_the_readme_leads_from_a_trained_model_to_a_board_that_learns(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = next(b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "tiny.quantize" in b)
+    assert len(lines.splitlines()) <= 6
+    model, typical_images = calibrated(Mobile(8, [(8, 3, 1, 8)], classes=2), 16)
+    images, labels = F.randn(48, 3, 16, 16), F.arange(48) % 2
+    images[::2] += 1.5  # bright and dark
+    data = (images, labels)
+    names = {"tiny": tiny, "model": model, "typical_images": typical_images, "train": data, "test": data}
+    monkeypatch.chdir(tmp_path)
+    exec(lines, names)
+    network, board = names["network"], Board(tmp_path / "board")
+    rows = network.images(images)
+    before = np.mean([board.infer(x, 2).argmax() == y for x, y in zip(rows.split(1), labels.tolist())])
+    for _ in range(4):
+        for x, y in zip(rows.split(1), labels.tolist()):
+            assert board.train(x, y, 0.03)[0] == 0
+    after = np.mean([board.infer(x, 2).argmax() == y for x, y in zip(rows.split(1), labels.tolist())])
+    assert after > max(before, 0.8) or after == 1
+
+
 def test_a_picture_shows_every_tensor_of_a_step(network, tmp_path):
     net, _ = network
     report = tiny.compile(net, [], tmp_path, update=sparse(net))
@@ -395,7 +430,7 @@ class Pooled(nn.Module):
 def test_pools_and_hidden_linear_layers_are_those_of_the_model(tmp_path):
     model, x = Pooled().eval(), F.randn(4, 3, 13, 9)
     net = tiny.quantize(model, [x])
-    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    image = net.images(x[:1])
     expected = model(x).detach().numpy()
     off = np.abs(net.logits(image).numpy() - expected[:1]).max()
     assert off < 0.12 * np.abs(expected).max()
@@ -411,7 +446,7 @@ def test_the_gradient_of_a_pool_is_that_of_the_largest_integer():
     )
     x = F.randn(2, 3, 10, 10)
     net = tiny.quantize(model, [x])
-    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    image = net.images(x[:1])
     _, run = net.run(image, Update(frozenset([net.convs[0].name])))
     before, after = run.values[net.convs[0].name], run.values[net.layers[1].name]
     pixels = before.q[0].numpy().astype(int).reshape(4, 2, 4, 2, 4)
@@ -426,7 +461,7 @@ def test_images_of_one_channel(tmp_path):
     convs = nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8)
     model, x = nn.Sequential(*convs, nn.Flatten(), nn.Linear(392, 10)), F.randn(4, 1, 9, 9)
     net = tiny.quantize(model, [x])
-    image = net.in_scale.quantize(x[:1].permute(0, 2, 3, 1)).contiguous()
+    image = net.images(x[:1])
     expected = model(x[:1]).detach().numpy()
     assert np.abs(net.logits(image).numpy() - expected).max() < 0.12 * np.abs(expected).max()
     infers_and_trains_as_the_network_does(net, image, Update(frozenset(["2"]), {"2": 1}), tmp_path)
@@ -438,7 +473,7 @@ def test_a_multilayer_perceptron_of_rows(tmp_path):
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 10))
     x = F.randn(8, 20)
     net = tiny.quantize(model, [x])
-    image = net.in_scale.quantize(x[:1].reshape(1, 1, 1, 20)).contiguous()
+    image = net.images(x[:1])
     infers_and_trains_as_the_network_does(net, image, Update(frozenset(["0"]), {"0": 1}), tmp_path)
 
 
@@ -449,7 +484,7 @@ def test_patches_compute_the_same_integers_in_less_memory(patches, tmp_path):
         Mobile(8, [(8, 3, 1, 16), (64, random.choice([3, 5, 7]), 2, 8), (48, 3, 1, 8)]), size, 2, 2
     )
     net = tiny.quantize(model, data)
-    image = net.in_scale.quantize(data[0][:1].permute(0, 2, 3, 1)).contiguous()
+    image = net.images(data[0][:1])
     update = net.chosen(Update(frozenset([net.convs[-1].name])))
     parts = tiny.Network(net.in_scale, net.input_shape, net.layers, patches)
     assert 1 < parts.patched(update) < len(net.layers)

@@ -330,7 +330,7 @@ class Linear:
         features = x.carrier().flatten(1) * x.scale.scale
         weight, bias = self.weight, self.bias
         if run.update.classifier:
-            weight, bias = run.leaf(self, "weight", weight), run.leaf(self, "bias", bias)
+            weight, bias = run.leaf(self, "weight", weight.clone()), run.leaf(self, "bias", bias.clone())
         return _f.linear(features, weight, bias)
 
 
@@ -347,7 +347,8 @@ class Run:
         self.needed = {s for n in network.layers if update.weights.get(n.name) == 1 for s in n.sources}
 
     def leaf(self, layer: Layer, what: str, value: Tensor) -> Tensor:
-        tensor = value.clone().detach().requires_grad_()
+        """A trained parameter. ``value``: its numbers, in a tensor of their own."""
+        tensor = value.detach().requires_grad_()
         self.leaves.append((layer, what, tensor))
         return tensor
 
@@ -397,6 +398,14 @@ class Network:
             for n in self.layers
         ]
         return dataclasses.replace(self, layers=layers)
+
+    def images(self, x: Tensor) -> Tensor:
+        """The int8 images, NHWC, of images or rows of numbers as the model takes them; int8 images as they
+        are.
+        """
+        if x.dtype == _C.int8:
+            return x
+        return self.in_scale.quantize(_nhwc(x) if x.dim() == 4 else x[:, None, None, :]).contiguous()
 
     def run(self, x: Tensor, update: Update) -> tuple[Tensor, Run]:
         """The logits for int8 images, NHWC."""

@@ -55,10 +55,10 @@ def fit(
     scaled: bool = True,
     stochastic: bool = False,
 ) -> None:
-    """Trains a network in place on int8 images and their labels, in their order; the rate falls to 0.
-    ``scaled``, ``stochastic``: with quantisation-aware scaling, with rounding at random.
+    """Trains a network in place on images of the model, or int8 ones, and their labels, in their order; the
+    rate falls to 0. ``scaled``, ``stochastic``: with quantisation-aware scaling, with rounding at random.
     """
-    images, labels = data
+    images, labels = network.images(data[0]), data[1]
     update = network.chosen(update)
 
     def step(x: Tensor, y: Tensor, rate: Tensor, number: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def fit(
 
 def accuracy(network: Network, data: tuple[Tensor, Tensor], batch: int = 64) -> float:
     """The part of the images whose label has the largest logit."""
-    images, labels = data
+    images, labels = network.images(data[0]), data[1]
     batch = min(batch, len(labels))
     program = trace(network.logits, images[:batch])
     right = 0
@@ -117,8 +117,11 @@ def contributions(
     steps: int = 6,
     report: Callable[[str], Any] = lambda line: None,
 ) -> Contributions:
-    """Measures contributions by short trainings: of `steps` numbers of biases, and of pointwise weights."""
+    """Measures contributions by short trainings: of `steps` numbers of biases, and of pointwise weights.
+    ``train``, ``test``: images of the model, or int8 ones, and their labels.
+    """
     names = [c.name for c in network.convs]
+    train, test = ((network.images(images), labels) for images, labels in (train, test))
 
     def trained(update: Update) -> float:
         copy = network.copy()

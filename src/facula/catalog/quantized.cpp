@@ -57,7 +57,7 @@ Tensor finished(const Tensor& sums, const Epilogue& e, int axis) {
   int64_t low = e.dtype == DType::Int8 ? -128 : 0;
   return to_dtype(clamp(round(add(y, e.zero_point)), low, low + 255), e.dtype);
 }
-Tensor centred(const Tensor& x, int64_t zero_point) { return sub(to_dtype(x, DType::Float64), zero_point); }
+Tensor centred(const Tensor& x, int64_t zero_point) { return sub(to_dtype(x, DType::Int32), zero_point); }
 }  // namespace
 
 FACULA_FAMILY(quantized) {
@@ -119,9 +119,8 @@ FACULA_FAMILY(quantized) {
         return Dims{c.size("self", 0), c.size("mat2", 1)};
       })
       .library("int_mm")
-      .reference([](const Tensor& self, const Tensor& mat2) {
-        return to_dtype(mm(centred(self, 0), centred(mat2, 0)), DType::Int32);
-      });
+      .reference(
+          [](const Tensor& self, const Tensor& mat2) { return mm(centred(self, 0), centred(mat2, 0)); });
   define(
       "_int8_linear(Tensor input, Tensor weight, Tensor? multiplier, Tensor? bias, int input_zero_point, int output_zero_point, bool relu, dtype dtype) -> Tensor")
       .doc(

@@ -203,7 +203,7 @@ bool accepts_backward(const Node& n) {
 }
 int64_t backward_scratch(const Node& n) {
   Window w = backward_window(n);
-  if (w.pointwise()) return 16 * w.outputs;
+  if (w.pointwise()) return 32 * w.outputs;
   int64_t columns = (w.width + 3) / 4 * 4 + w.kernel[0], rows = w.height + w.kernel[0] - 1;
   return 4 * (w.kernel[0] * w.kernel[0] + columns * rows);
 }

@@ -452,14 +452,68 @@ FACULA_KERNEL void facula_int8_depthwise(const int8_t* x, const int8_t* w, const
 }
 )c"},
     {"facula_pointwise_backward", R"c(
-/* The gradient of a convolution of kernel size 1 for its input: rows of n floats times n rows of k weights. `four`: 4 n floats. */
-FACULA_KERNEL void facula_pointwise_backward(const float* grad, const int8_t* w, float* dx, int32_t pixels, int32_t n, int32_t k, float* four) {
+/* The gradient of a convolution of kernel size 1 for its input: rows of n floats times n rows of k weights. `part`: 8 n floats. */
+#if defined(FACULA_DSP) && defined(__ARM_FP)
+/* Two rows of n floats times n rows of 8 weights: 8 floats at `first` and at `second`. */
+FACULA_KERNEL void facula_two_by_eight(const float* g0, const float* g1, const float* w, int32_t n, float* first, float* second) {
+  __asm__ volatile(
+      "vmov s0, %[zero]\n vmov s1, %[zero]\n vmov s2, %[zero]\n vmov s3, %[zero]\n"
+      "vmov s4, %[zero]\n vmov s5, %[zero]\n vmov s6, %[zero]\n vmov s7, %[zero]\n"
+      "vmov s8, %[zero]\n vmov s9, %[zero]\n vmov s10, %[zero]\n vmov s11, %[zero]\n"
+      "vmov s12, %[zero]\n vmov s13, %[zero]\n vmov s14, %[zero]\n vmov s15, %[zero]\n"
+      "1:\n vldmia %[w]!, {s16-s23}\n vldmia %[g0]!, {s24}\n vldmia %[g1]!, {s25}\n"
+      "vfma.f32 s0, s16, s24\n vfma.f32 s1, s17, s24\n"
+      "vfma.f32 s2, s18, s24\n vfma.f32 s3, s19, s24\n"
+      "vfma.f32 s4, s20, s24\n vfma.f32 s5, s21, s24\n"
+      "vfma.f32 s6, s22, s24\n vfma.f32 s7, s23, s24\n"
+      "vfma.f32 s8, s16, s25\n vfma.f32 s9, s17, s25\n"
+      "vfma.f32 s10, s18, s25\n vfma.f32 s11, s19, s25\n"
+      "vfma.f32 s12, s20, s25\n vfma.f32 s13, s21, s25\n"
+      "vfma.f32 s14, s22, s25\n vfma.f32 s15, s23, s25\n"
+      "subs %[n], %[n], #1\n bne 1b\n"
+      "vstmia %[first], {s0-s7}\n vstmia %[second], {s8-s15}\n"
+      : [g0] "+r"(g0), [g1] "+r"(g1), [w] "+r"(w), [n] "+r"(n)
+      : [first] "r"(first), [second] "r"(second), [zero] "r"(0)
+      : "cc", "memory", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12",
+        "s13", "s14", "s15", "s16", "s17", "s18", "s19", "s20", "s21", "s22", "s23", "s24", "s25");
+}
+FACULA_KERNEL void facula_pointwise_backward(const float* grad, const int8_t* w, float* dx, int32_t pixels, int32_t n, int32_t k, float* part) {
+  for (int32_t i = 0; i < k; i += 8) {
+    const int32_t count = k - i < 8 ? k - i : 8;
+    const int8_t* from = w + i;
+    float* to = part;
+    for (int32_t o = 0; o < n; ++o) {
+      if (count == 8)
+        for (int32_t j = 0; j < 8; ++j) to[j] = (float)from[j];
+      else
+        for (int32_t j = 0; j < 8; ++j) to[j] = j < count ? (float)from[j] : 0.0f;
+      to += 8;
+      from += k;
+    }
+    for (int32_t p = 0; p < pixels; p += 2) {
+      const int32_t q = p + 1 < pixels ? p + 1 : p;
+      float *const first = dx + p * k + i, *const second = dx + q * k + i;
+      if (count == 8) {
+        facula_two_by_eight(grad + p * n, grad + q * n, part, n, first, second);
+      } else {
+        float sums[16];
+        facula_two_by_eight(grad + p * n, grad + q * n, part, n, sums, sums + 8);
+        for (int32_t j = 0; j < count; ++j) {
+          first[j] = sums[j];
+          second[j] = sums[8 + j];
+        }
+      }
+    }
+  }
+}
+#else
+FACULA_KERNEL void facula_pointwise_backward(const float* grad, const int8_t* w, float* dx, int32_t pixels, int32_t n, int32_t k, float* part) {
   for (int32_t i = 0; i < k; i += 4) {
     const int32_t count = k - i < 4 ? k - i : 4;
     for (int32_t o = 0; o < n; ++o)
-      for (int32_t j = 0; j < 4; ++j) four[4 * o + j] = j < count ? (float)w[o * k + i + j] : 0.0f;
+      for (int32_t j = 0; j < 4; ++j) part[4 * o + j] = j < count ? (float)w[o * k + i + j] : 0.0f;
     for (int32_t p = 0; p < pixels; p += 4) {
-      const float *g[4], *v = four;
+      const float *g[4], *v = part;
       float* to[4];
       float s[4][4] = {{0}};
       for (int32_t j = 0; j < 4; ++j) {
@@ -501,6 +555,7 @@ FACULA_KERNEL void facula_pointwise_backward(const float* grad, const int8_t* w,
     }
   }
 }
+#endif
 )c"},
     {"facula_depthwise_backward", R"c(
 FACULA_INLINE void facula_depthwise_backward4(const float* x, int32_t columns, const float* w, int32_t kernel, float* sums) {

@@ -32,11 +32,8 @@ graph::Graph generated_graph(const run::Traced& program, bool functions) {
           << ", and C is generated for fixed sizes" << hint("trace it without dynamic=True");
   supported_check(program.checks().empty(), name)
       << "asserts the values of tensors, for which no C is generated" << hint("remove the assertions");
-  graph::Graph g = graph::expanded(traced, traced.shapes);
-  g.outputs.resize(program.capture().results);
-  g.renumber();
-  graph::remove_dead(g);
-  return with_references(g, name, functions);
+  auto& capture = program.capture();
+  return with_references(traced, capture.results, name, functions, capture.lines);
 }
 
 class Lowering {
@@ -45,10 +42,10 @@ class Lowering {
     auto& g = out_.graph;
     g.graph = generated_graph(program, options.functions);
     g.name = program.name();
+    find_functions();
     g.number();
     out_.arguments = g.graph.inputs.size() - program.captured().size();
     out_.steps = run::pipeline::fuse(g.graph, g.name);
-    read_unconverted();
     if (options.reorders) out_.steps = in_order_of_memory(std::move(out_.steps), g.graph);
     for (auto& step : out_.steps) out_.functions.push_back(function_of(step));
     out_.plan = run::make_plan_to_print(g, out_.steps);
@@ -75,26 +72,18 @@ class Lowering {
     return it == functions_.end() ? nullptr : it->second;
   }
 
-  // Library calls read int8 operands where they are, without the copies in a wider dtype.
-  void read_unconverted() {
-    for (auto& step : out_.steps) {
-      if (step.kind != Step::Kind::library) continue;
-      auto* f = c_function(*step.node);
-      internal_check(f) << "no C function for " << step.node->op->name();
-      if (f->unconverted >= 0) {
-        auto node = std::make_unique<graph::Node>();
-        node->op = step.node->op;
-        node->args = step.node->args.clone();
-        node->results = step.node->results;
-        node->args.each_tensor([&](size_t slot, Tensor& t) {
-          if (slot == size_t(f->unconverted)) t = converted_from(graph::value_of(t))->tensor;
-        });
-        step.node = node.get();
-        out_.calls.push_back(std::move(node));
-      }
-      functions_[step.node] = f;
+  // Finds the functions of library calls, which read int8 operands where they are, without copies in a wider dtype.
+  void find_functions() {
+    for (auto& node : g().nodes) {
+      if (!node->op->is<op::Library>()) continue;
+      auto* f = c_function(*node);
+      internal_check(f) << "no C function for " << node->op->name();
+      functions_[node.get()] = f;
+      node->args.each_tensor([&](int slot, Tensor& t) {
+        if (slot == f->unconverted) t = converted_from(graph::value_of(t))->tensor;
+      });
     }
-    remove_unread(out_.steps, g());
+    graph::remove_dead(out_.graph.graph);
   }
 
   // A function of the backend addresses operands by the strides of the trace.

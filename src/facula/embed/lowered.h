@@ -51,8 +51,6 @@ struct Options {
 struct Lowered {
   run::NumberedGraph graph;
   std::vector<schedule::Step> steps;
-  std::vector<std::unique_ptr<graph::Node>>
-      calls;                                // nodes of steps that read operands before their conversion
   std::vector<const CFunction*> functions;  // by step; null: a nest or a view
   std::shared_ptr<const run::Plan> plan;
   size_t arguments = 0;       // of the function; the graph's other inputs are captured tensors
@@ -63,8 +61,8 @@ struct Lowered {
   std::vector<Block> blocks;
 };
 
-// Raises NotImplementedError for sizes that are symbols or depend on data, random numbers, and functions of users. Gradient
-// slots that the program fills are dropped: a board has no tensors that hold them.
+// Raises NotImplementedError for sizes that are symbols or depend on data, random numbers, and functions of users, with
+// the line that calls them. Gradient slots that the program fills are dropped: a board has no tensors that hold them.
 Lowered lowered(const run::Traced& program, const Options& options = {});
 
 }  // namespace facula::embed

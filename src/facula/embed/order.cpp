@@ -116,22 +116,6 @@ class Order {
 
 }  // namespace
 
-void remove_unread(std::vector<Step>& steps, const Graph& g) {
-  std::set<const Value*> read;
-  for (auto* v : g.outputs)
-    if (v) read.insert(v);
-  for (auto& [i, v] : g.mutated) read.insert(v);
-  std::vector<Step> remaining;
-  for (size_t k = steps.size(); k-- > 0;) {
-    auto& written = written_by(steps[k]);
-    if (std::ranges::none_of(written, [&](auto* v) { return read.count(v); })) continue;
-    for (auto* v : read_by(steps[k])) read.insert(v);
-    remaining.push_back(std::move(steps[k]));
-  }
-  std::ranges::reverse(remaining);
-  steps = std::move(remaining);
-}
-
 std::vector<Step> in_order_of_memory(std::vector<Step> steps, const Graph& g) {
   return Order(std::move(steps), g).run();
 }

@@ -7,9 +7,6 @@
 
 namespace facula::embed {
 
-// Removes steps whose results no step and no output reads.
-void remove_unread(std::vector<schedule::Step>& steps, const graph::Graph& g);
-
 // Runs a step as soon as its operands exist if it frees at least as much memory as it needs, and the others in their order. So the
 // update of a weight runs when its gradient is known, and the gradients of two layers never exist at the same time.
 //   ensures: a step that replaces a mutated input runs after all steps that read the former value
