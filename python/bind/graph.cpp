@@ -7,7 +7,9 @@
 #include "call_arguments.h"
 #include "facula/graph/function.h"
 #include "facula/graph/passes.h"
+#include "facula/graph/recording.h"
 #include "facula/io/program.h"
+#include "facula/io/region.h"
 #include "facula/run/traced.h"
 #include "facula/sym/run_time.h"
 
@@ -189,12 +191,14 @@ graph::InputSpec input_spec(sym::Shapes& shapes, const Tensor& t, PyObject* size
   return spec;
 }
 
-// trace_sizes(function, tensors, name, sizes) -> Program
+// trace_sizes(function, tensors, name, sizes, inside=False) -> Program
 PyObject* trace_sizes(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *function, *list, *sizes;
     const char* name;
-    if (!PyArg_ParseTuple(args, "OOsO:trace_sizes", &function, &list, &name, &sizes)) return nullptr;
+    int inside = 0;
+    if (!PyArg_ParseTuple(args, "OOsO|p:trace_sizes", &function, &list, &name, &sizes, &inside))
+      return nullptr;
     auto tensors = tensor_list_argument("trace_sizes", "tensors", list);
     PyRef by_tensor = checked(PySequence_Fast(sizes, "trace_sizes expects a list of lists of sizes"));
     value_check(size_t(PySequence_Fast_GET_SIZE(by_tensor.get())) == tensors.size(), "trace_sizes")
@@ -211,8 +215,77 @@ PyObject* trace_sizes(PyObject*, PyObject* args) {
       PyRef all(results);
       return tensor_list_argument("trace_sizes", "results", results);
     };
+    std::optional<graph::ReadsEnclosing> reads;
+    if (inside) reads.emplace();
     auto capture = graph::capture(std::move(shapes), specs, call, name);
     return wrap_program(Program(std::make_shared<run::Traced>(std::move(capture), name)));
+  });
+}
+
+// A list of ints as numbers of a list of `most` items.
+std::vector<size_t> read_numbers(size_t most, PyObject* list) {
+  std::vector<size_t> numbers;
+  PyRef items = checked(PySequence_Fast(list, "region_function expects lists of numbers"));
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.get()); ++k) {
+    size_t n = PyLong_AsSize_t(PySequence_Fast_GET_ITEM(items.get(), k));
+    if (PyErr_Occurred()) throw PythonError();
+    index_check(n < most, "region_function") << "number " << n << " of " << most;
+    numbers.push_back(n);
+  }
+  return numbers;
+}
+
+// region_function(program, inputs, results) -> text
+PyObject* region_function(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *program, *inputs, *results;
+    if (!PyArg_ParseTuple(args, "OO!O:region_function", &program, &PyList_Type, &inputs, &results))
+      return nullptr;
+    auto& g = traced_of(program).graph();
+    std::vector<graph::InputSpec> specs;
+    std::vector<size_t> places(g.inputs.size());
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(inputs); ++k) {
+      PyObject* item = PyList_GET_ITEM(inputs, k);
+      if (is_tensor(item)) {
+        specs.push_back(graph::spec_of(tensor_of(item)));
+        continue;
+      }
+      size_t number = PyLong_AsSize_t(item);
+      if (PyErr_Occurred()) throw PythonError();
+      index_check(number < places.size(), "region_function") << "has no input " << number;
+      specs.push_back(graph::spec_of(g.inputs[number]->tensor));
+      places[number] = size_t(k);
+    }
+    auto chosen = read_numbers(g.outputs.size() + g.mutated.size() + specs.size(), results);
+    auto calls = [&](std::span<const Tensor> arguments) {
+      graph::KeepRules keep;
+      std::vector<Tensor> all, taken;
+      for (size_t place : places) all.push_back(arguments[place]);
+      auto outputs = graph::interpret(g, all, {}, true);
+      outputs.insert(outputs.end(), arguments.begin(), arguments.end());
+      for (size_t k : chosen) taken.push_back(outputs[k]);
+      return taken;
+    };
+    graph::Graph arranged = graph::trace(g.shapes, specs, calls, "region");
+    arranged.renumber();
+    return unicode(graph::print(arranged, nullptr));
+  });
+}
+
+// define_region(kind, split, functions) -> name
+PyObject* define_region(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* kind;
+    Py_ssize_t split;
+    PyObject* list;
+    if (!PyArg_ParseTuple(args, "snO!:define_region", &kind, &split, &PyList_Type, &list)) return nullptr;
+    std::vector<std::string> functions;
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(list); ++k) {
+      const char* text = PyUnicode_AsUTF8(PyList_GET_ITEM(list, k));
+      if (!text) throw PythonError();
+      functions.emplace_back(text);
+    }
+    return unicode(io::define_region(kind, size_t(split), functions));
   });
 }
 
@@ -227,7 +300,15 @@ void add_graph(PyObject* module) {
       {"expanded_graph", expanded_graph, METH_O,
        "expanded_graph(program) -> the same of the graph in which composites are replaced by the calls of their bodies"},
       {"is_traced", is_traced, METH_O, "is_traced(tensor): whether it belongs to a trace"},
-      {"trace_sizes", trace_sizes, METH_VARARGS, "trace_sizes(function, tensors, name, sizes) -> Program"},
+      {"trace_sizes", trace_sizes, METH_VARARGS,
+       "trace_sizes(function, tensors, name, sizes, inside=False) -> Program; a function inside of another that is traced "
+       "reads values of that one as tensors from outside"},
+      {"region_function", region_function, METH_VARARGS,
+       "region_function(program, inputs, results) -> text of its graph with other inputs, each the number of one of the "
+       "program or a tensor like an input that it does not read, and other results: numbers among its outputs, the "
+       "values that it writes, and the new inputs"},
+      {"define_region", define_region, METH_VARARGS,
+       "define_region(kind, split, functions) -> name of the operator of control flow; functions are texts of graphs"},
       {nullptr, nullptr, 0, nullptr}};
   add_functions(module, functions);
 }

@@ -425,6 +425,25 @@ def test_recurrent_layers_export_with_a_dynamic_batch(kind):
         equal(module(x), net(x), 1e-6)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_of_embeddings_export_with_dynamic_sizes(mode, tmp_path):
+    net, n, b = nn.EmbeddingBag(7, 3, mode=mode, padding_idx=2), Dim("n"), Dim("b")
+    rows = export(net, (facula.randint(0, 7, (5, 4)),), dynamic_shapes={"input": {0: b, 1: n}}).module()
+    for sizes in ((1, 4), (2, 1), (6, 5)):
+        x = facula.randint(0, 7, sizes)
+        equal(rows(x), net(x), 1e-6)
+    example = facula.randint(0, 7, (9,)), facula.tensor([0, 2, 4])
+    lines = export(net, example, dynamic_shapes={"input": {0: n}, "offsets": {0: b}})
+    save(lines, tmp_path / "m.fpt")
+    native, _ = _C.load_program(str(tmp_path / "m.fpt"))
+    for size, offsets in ((9, [0, 1, 4]), (1, [0]), (12, [0, 0, 3, 7])):
+        x = facula.randint(0, 7, (size,)), facula.tensor(offsets)
+        equal(lines.module()(*x), net(*x), 1e-6)
+        equal(native.run(x)[0], net(*x), 1e-6)
+    with pytest.raises((IndexError, RuntimeError), match="index -1 is out of bounds"):
+        native.run((facula.randint(0, 7, (3,)), facula.tensor([0, 5])))
+
+
 def test_hostile_contents_with_valid_checksums_raise_one_clear_error(tmp_path):
     save(export(Mlp(), (facula.rand(2, 4),), dynamic_shapes={"x": {0: batch()}}), path := tmp_path / "m.fpt")
     with zipfile.ZipFile(path) as z:

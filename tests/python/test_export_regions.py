@@ -163,6 +163,90 @@ def test_a_traced_program_takes_both_branches():
     ]
 
 
+class Counting(nn.Module):
+    """Functions that write a buffer, read a value of the surrounding function and draw random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", facula.zeros(2))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        scale = x.abs().mean() + 1
+
+        def more(y):
+            self.calls[0] += 1
+            return self.drop(y) / scale
+
+        def double(i, y):
+            self.calls[1].add_(i)
+            return i + 1, facula.cond(y.sum() > 0, more, lambda y: y - self.calls[1] * scale, (y,))
+
+        return while_loop(lambda i, y: i < 5, double, (facula.zeros((), dtype=facula.int64), x))[1]
+
+
+def test_functions_of_control_flow_write_and_draw_as_eager_does(tmp_path):
+    eager, traced = Counting(), Counting()
+    x = facula.randn(4, 6).abs()
+    with facula.no_grad():
+        program = trace(lambda x: traced(x), x)
+        program.save(tmp_path / "m.fpt")
+        loaded = load_program(tmp_path / "m.fpt")
+        for k in range(3):
+            results = []
+            for f in (eager, program, loaded):
+                facula.manual_seed(k)
+                results.append((f(x), facula.rand(1)))
+            for one, draw in results[1:]:
+                equal(one, results[0][0])
+                assert draw == results[0][1]
+            equal(eager.calls, traced.calls)
+            equal(eager.calls, loaded.captured[0])
+            x = facula.randn(4, 6)
+
+
+def test_checks_in_functions_of_control_flow_are_made():
+    def step(x, y):
+        return facula.cond(
+            x.sum() > 0, lambda x, y: nn.functional.binary_cross_entropy(x, y), lambda x, y: x.sum(), (x, y)
+        )
+
+    y = facula.ones(3)
+    program = trace(step, facula.full((3,), 0.5), y)
+    for x in (facula.full((3,), 0.25), -facula.ones(3)):
+        equal(program(x, y), step(x, y))
+    with pytest.raises(RuntimeError, match="elements of input should be between 0 and 1"):
+        program(facula.full((3,), 1.5), y)
+
+
+def test_writes_that_a_region_cannot_make_are_refused():
+    state = facula.zeros(2)
+
+    def writes_operand(x):
+        return facula.cond(x.sum() > 0, lambda x: x.add_(1), lambda x: x * 1, (x,))
+
+    def condition_writes(x):
+        return while_loop(lambda x: state.add_(1).sum() < 5, lambda x: (x + 1,), (x,))
+
+    def two_names(x):
+        y = x * 2
+        row = y[0]
+        return facula.cond(x.sum() > 0, lambda x: row.add_(1) + y.sum() + x, lambda x: x * 1, (x,))
+
+    def of_gradient(x):
+        return facula.cond(x.sum() > 0, lambda x: state.add_(x) * 1, lambda x: x * 1, (x,))
+
+    x = facula.ones(2)
+    with pytest.raises(RuntimeError, match="cond: a function of it writes its operands"):
+        trace(writes_operand, x)
+    with pytest.raises(RuntimeError, match="the condition of while_loop writes tensors from outside"):
+        trace(condition_writes, x)
+    with pytest.raises(RuntimeError, match="writes to a tensor of the surrounding function, of shape"):
+        trace(two_names, x)
+    with pytest.raises(NotImplementedError, match="writes tensors from outside where gradients are recorded"):
+        trace(of_gradient, x.requires_grad_())
+
+
 def test_branches_of_other_structures_are_refused():
     with pytest.raises(RuntimeError, match="different structures"):
         trace(lambda x: facula.cond(x.sum() > 0, lambda x: x, lambda x: (x, x), (x,)), facula.ones(2))

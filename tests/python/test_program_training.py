@@ -129,6 +129,84 @@ def test_sparse_adam_steps_the_rows_that_were_taken():
     assert facula.equal(traced_table.weight[[2, 8]], rows[[2, 8]])  # of padding, and never taken
 
 
+def closure_of(model, optimizer, x, y, loss_of=F.mse_loss):
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        return loss
+
+    return closure
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("iterations", [1, 9])
+def test_lbfgs_goes_on_between_eager_and_a_program(search, iterations):
+    def make():
+        return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 2)).double()
+
+    lr = 0.5 if search is None else 1.0
+    eager, traced = twins(
+        make, lambda p: optim.LBFGS(p, lr, iterations, history_size=3, line_search_fn=search)
+    )
+
+    def step_by(model, optimizer):
+        return lambda x, y: optimizer.step(closure_of(model, optimizer, x, y))
+
+    x, y = facula.randn(20, 5).double(), facula.randn(20, 2).double()
+    program = trace(step_by(*traced), x, y)
+    losses = []
+    for k in range(9):
+        if k == 5:
+            x, y = facula.randn(20, 5).double(), facula.randn(20, 2).double()
+        its = program if k % 4 < 2 else step_by(*traced)
+        losses.append((step_by(*eager)(x, y).item(), its(x, y).item()))
+        assert losses[-1][0] == pytest.approx(losses[-1][1], rel=1e-9)
+        same([p.grad for p in eager[0].parameters()], [p.grad for p in traced[0].parameters()], 1e-6)
+        one, two = (next(iter(o.state_dict()["state"].values())) for _, o in (eager, traced))
+        assert one["func_evals"] == two["func_evals"] and one["n_iter"] == two["n_iter"]
+        assert len(one["ro"]) == len(two["ro"]) and one.keys() == two.keys()
+        same(one["old_dirs"], two["old_dirs"], 1e-5)
+    assert losses[4][0] < 0.9 * losses[0][0]
+
+
+def test_lbfgs_in_a_program_writes_what_the_closure_writes():
+    """Running statistics and draws of each evaluation; gradients of zeros; weights that are not reached."""
+
+    def make():
+        return nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3), nn.Linear(3, 3)
+        )
+
+    def step_by(model, optimizer):
+        def step(x, y):
+            def closure():
+                optimizer.zero_grad(set_to_none=False)
+                loss = F.cross_entropy(model[:4](x), y)
+                loss.backward()
+                return loss
+
+            return optimizer.step(closure)
+
+        return step
+
+    eager, traced = twins(make, lambda p: optim.LBFGS(p, 0.1, 4, line_search_fn="strong_wolfe"))
+    x, y = facula.randn(16, 6), facula.arange(16) % 3
+    for model, optimizer in (eager, traced):  # .grad is there from then on
+        facula.manual_seed(1)
+        step_by(model, optimizer)(x, y)
+    program = trace(step_by(*traced), x, y)
+    for k in range(3):
+        losses = []
+        for step in (step_by(*eager), program):
+            facula.manual_seed(k)
+            losses.append(step(x, y).item())
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        same(dict(eager[0].state_dict()), dict(traced[0].state_dict()), 1e-2)
+        assert eager[0][1].num_batches_tracked == traced[0][1].num_batches_tracked
+    assert traced[0][4].weight.grad is None
+
+
 def test_what_would_step_other_rows_than_a_sparse_gradient_has_is_refused():
     table = nn.Embedding(5, 3, sparse=True)
     i = facula.tensor([1, 2])
@@ -467,9 +545,6 @@ def test_what_a_step_cannot_hold_is_refused_by_name():
     rows = nn.Embedding(7, 3, sparse=True)
     with pytest.raises(NotImplementedError, match=r"embedding: has sparse=True"):
         trace(lambda i: rows(i).sum().backward(), facula.tensor([1, 2, 2]))
-    lbfgs = optim.LBFGS([w])
-    with pytest.raises(NotImplementedError, match=r"LBFGS\.step\(\) is called in a function that is traced"):
-        trace(lambda x: lbfgs.step(lambda: (w * x).sum()), x)
 
     def train(x):
         w.grad = None

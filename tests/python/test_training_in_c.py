@@ -75,6 +75,8 @@ OPTIMIZERS = {
     "Rprop": {},
     "SGD": {"lr": 0.05, "momentum": 0.9, "nesterov": True},
     "SparseAdam": {"lr": 0.05},
+    "LBFGS": {"lr": 0.1, "max_iter": 3, "history_size": 4},
+    "LBFGS with a line search": {"max_iter": 3, "history_size": 4, "line_search_fn": "strong_wolfe"},
 }
 
 
@@ -97,13 +99,16 @@ def training(make, optimizer, options):
     elif optimizer == "SparseAdam":  # and it tables whose gradients are sparse
         model = WithTable(model)
         parameters = [model.table.weight]
-    its = getattr(optim, optimizer)(parameters, **options)
+    its = getattr(optim, optimizer.partition(" ")[0])(parameters, **options)
 
     def step(x, y):
-        model.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        its.step()
+        def closure():
+            model.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        loss = its.step(closure)
         if optimizer == "SparseAdam":
             model.zero_grad()
         return loss

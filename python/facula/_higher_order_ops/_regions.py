@@ -1,27 +1,28 @@
 """Control flow in traced functions: a call of cond, while_loop, scan or map becomes one call of the graph, a
 region, whose functions are programs.
 
-A region is an operator of the namespace ``facula_region`` that this process defines; its operands are the
-call's tensors and the tensors that its functions read (parameters). Its gradient is a second operator, which
-runs the region again. The bridge to fx (:mod:`facula.fx._bridge`) shows the functions as submodules.
+A region is an operator of the namespace ``facula_region`` that C++ runs (io/region.h); its operands are the
+call's tensors and the tensors that its functions read (parameters, values of the surrounding function). What
+the functions write (buffers, parameters, states) is carried through the region like its other operands, and
+written when it is done. The bridge to fx (:mod:`facula.fx._bridge`) shows the functions as submodules.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from .._ops import HigherOrderOperator
+from .._ops import HigherOrderOperator, ops
+from ..program import require, taken_checks, traced_by
 from ..utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 __all__ = ["REGIONS", "Region", "is_recorded", "record", "region_of"]
 
 Tensor = _C.Tensor
 NAMESPACE = "facula_region"
-_numbers = itertools.count()
 _regions: dict[str, Region] = {}
 
 # By name: the operator that graphs of fx call. It calls the public function, so that it is recorded again
@@ -46,32 +47,105 @@ class Region:
 
     Attributes:
         kind: "cond", "while_loop", "scan" or "map_impl"
-        programs: the functions, as programs of flat tensors
+        split: the number of states of a scan, or of operands that a map slices
+        written: tensors from outside that the functions write
         extras: tensors that the functions read besides their arguments
-        run: (functions of flat tensors, flat operands) -> flat results
     """
 
     def __init__(
-        self, kind: str, functions: list[Callable], examples: list[list[Tensor]], run: Callable, split: int
+        self, kind: str, functions: list[Callable], examples: list[list[Tensor]], split: int
     ) -> None:
-        self.kind, self.run, self.split = kind, run, split
-        self.programs = [_program(kind, f, e) for f, e in zip(functions, examples, strict=True)]
+        self.kind, self.split = kind, split
+        self.checks: list[tuple] = []  # (a flag that the functions write, exception class, its text)
+        self._programs = [_program(kind, f, e, self.checks) for f, e in zip(functions, examples, strict=True)]
+        self._facts = [_C.program_graph(p._native) for p in self._programs]
+        self._counts = [len(e) for e in examples]
+        self.written = self._written()
         self.extras: list[Tensor] = []
-        for p in self.programs:
-            self.extras += [t for t in p.captured if not any(t is x for x in self.extras)]
-        self.modules = [_module(p, len(e), self.extras) for p, e in zip(self.programs, examples)]
-        self._operands = [[_described(t) for t in e] for e in examples]
-        self.name = f"{NAMESPACE}::{kind}_{next(_numbers)}"
+        for p in self._programs:
+            self.extras += [t for t in p.captured if not _contains([*self.written, *self.extras], t)]
+        self._states = split if kind == "scan" else -1
+        if kind == "scan":
+            self.split += len(self.written)
+        self.name = _C.define_region(kind, self.split, self.graphs())
+        self.operator = getattr(getattr(ops, NAMESPACE), self.name.partition("::")[2])
         _regions[self.name] = self
-        self._define()
 
-    def functions(self, extras: list[Tensor]) -> list[Callable]:
-        """Returns the functions of flat tensors that read ``extras`` in place of what they captured."""
+    def _written(self) -> list[Tensor]:
+        written: list[Tensor] = []
+        for k, (facts, count) in enumerate(zip(self._facts, self._counts)):
+            numbers = [number - count for number, _ in facts["mutated"]]
+            if any(number < 0 for number in numbers):
+                raise RuntimeError(f"{self.kind}: a function of it writes its operands")
+            if numbers and (self.kind == "map_impl" or self._is_condition(k)):
+                what = "the function of map" if self.kind == "map_impl" else "the condition of while_loop"
+                raise RuntimeError(f"{what} writes tensors from outside")
+            written += [t for n in numbers if not _contains(written, t := facts["captured"][n])]
+            if any(output >= 0 or leaf.grad is not after for _, leaf, *_, output, after in facts["slots"]):
+                raise RuntimeError(
+                    f"{self.kind}: a function of it leaves a gradient in .grad of a tensor from outside\n"
+                    "  hint: return the gradient, or write it to a tensor"
+                )
+        return written
 
-        def bound(module: Any) -> Callable:
-            return lambda *operands: list(module(*operands, *extras))
+    def _is_condition(self, k: int) -> bool:
+        return self.kind == "while_loop" and k == 0
 
-        return [bound(m) for m in self.modules]
+    def _arrangement(self, k: int) -> tuple[list, list]:
+        """Returns the inputs and the results of function ``k`` in the region: operands, among which are the
+        written tensors, and extras; results, among which are the new values of the written tensors. An
+        input is its number in the program, or a tensor that the program does not read; a result is the
+        number of an output, of a value that the program writes, or of an input of the region behind these.
+        """
+        program, facts, count = self._programs[k], self._facts[k], self._counts[k]
+        captured = list(program.captured)
+
+        def place(t: Tensor) -> Any:
+            return next((count + n for n, x in enumerate(captured) if x is t), t)
+
+        at = count if self._states < 0 else self._states
+        written = [place(t) for t in self.written]
+        inputs = [*range(at), *written, *range(at, count), *map(place, self.extras)]
+        outputs, results = len(facts["outputs"]), list(range(facts["results"]))
+        if not self._is_condition(k):
+            new = {number: outputs + n for n, (number, _) in enumerate(facts["mutated"])}
+            unchanged = range(outputs + len(new) + at, outputs + len(new) + at + len(written))
+            first = len(results) if self._states < 0 else self._states
+            results[first:first] = [
+                other if isinstance(w, Tensor) else new.get(w, other) for w, other in zip(written, unchanged)
+            ]
+        return inputs, results
+
+    @functools.cached_property
+    def modules(self) -> list:
+        """The functions as modules of the operands and all extras."""
+        return [self._module(k) for k in range(len(self._programs))]
+
+    def _module(self, k: int) -> Any:
+        from ..fx import Graph, GraphModule
+        from ..fx._bridge import module_of
+
+        program, (inputs, results) = self._programs[k], self._arrangement(k)
+        module, graph = module_of(program), Graph()
+        nodes = list(module.graph.nodes)
+        own = [n for n in nodes if n.op == "placeholder"]
+        operands = len(inputs) - len(self.extras)
+        names = [f"arg{n}_1" for n in range(operands)] + [f"extra{n}_1" for n in range(len(self.extras))]
+        placeholders = [graph.placeholder(name) for name in names]
+        values = {}
+        for number, placeholder in zip(inputs, placeholders):
+            if not isinstance(number, Tensor):
+                values[own[number]] = placeholder
+                placeholder.meta = dict(own[number].meta)
+        for n in nodes:
+            if n.op not in ("placeholder", "output"):
+                values[n] = graph.node_copy(n, lambda x: values[x])
+        facts = self._facts[k]
+        computed = [None if n is None else values[n] for n in nodes[-1].args[0]]
+        unseen = [None] * (len(facts["outputs"]) - facts["results"])
+        every = [*computed[: facts["results"]], *unseen, *computed[facts["results"] :], *placeholders]
+        graph.output(tuple(every[n] for n in results))
+        return GraphModule(module, graph)
 
     def arguments(self, functions: list, operands: list, extras: list) -> tuple:
         """Returns the arguments of the operator of fx: ``functions`` are its submodules, the others its
@@ -88,95 +162,51 @@ class Region:
 
     def graphs(self) -> list[str]:
         """Returns the functions as texts of graphs of their operands and all extras, which C++ runs."""
-        extras = [_described(t) for t in self.extras]
-        return [_graph_text(m, [*of, *extras]) for m, of in zip(self.modules, self._operands)]
+        arranged = (self._arrangement(k) for k in range(len(self._programs)))
+        return [_C.region_function(p._native, *of) for p, of in zip(self._programs, arranged)]
 
-    def compute(self, operands: list[Tensor], extras: list[Tensor]) -> list[Tensor]:
-        """Runs the region."""
-        inputs = {id(t) for t in (*operands, *extras)}
-        results = self.run(self.functions(extras), operands)
-        return [t.clone() if id(t) in inputs else t for t in results]
-
-    def _define(self) -> None:
-        from ..library import custom_op
-
-        def forward(operands: list[Tensor], extras: list[Tensor]) -> list[Tensor]:
-            return _separate(self.compute(operands, extras), [*operands, *extras])
-
-        def gradient(
-            operands: list[Tensor], extras: list[Tensor], grads: list[Tensor], wanted: list[bool]
-        ) -> list[Tensor]:
-            return _gradient(self, operands, extras, grads, wanted)
-
-        op = custom_op(self.name, forward, mutates_args=())
-        op.register_fake(lambda operands, extras: self.compute(operands, extras))
-        backward_op = custom_op(self.name + "_backward", gradient, mutates_args=())
-        backward_op.register_fake(
-            lambda operands, extras, grads, wanted: [
-                _C.functions.empty_like(t) for t, w in zip([*operands, *extras], wanted) if w
-            ]
-        )
-
-        def setup(ctx: Any, inputs: tuple, output: Any) -> None:
-            operands, extras = inputs
-            ctx.save_for_backward(*operands, *extras)
-            ctx.count = len(operands)
-            ctx.metas = [(t.shape, t.dtype, t.device) for t in output]
-
-        def backward(ctx: Any, grads: list) -> tuple:
-            saved = list(ctx.saved_tensors)
-            grads = [
-                _C.functions.zeros(shape, dtype=dtype, device=device) if g is None else g
-                for g, (shape, dtype, device) in zip(grads, ctx.metas)
-            ]
-            wanted = [t.is_floating_point() or t.is_complex() for t in saved]
-            gradients = iter(backward_op(saved[: ctx.count], saved[ctx.count :], grads, wanted))
-            every = [next(gradients) if w else None for w in wanted]
-            return every[: ctx.count], every[ctx.count :]
-
-        op.register_autograd(backward, setup_context=setup)
-        self.operator = op
+    def __call__(self, operands: list[Tensor]) -> list[Tensor]:
+        """Records the call, and the writes of the functions; returns their results."""
+        for flag, *_ in self.checks:
+            flag.fill_(True)
+        at = len(operands) if self._states < 0 else self._states
+        results = list(self.operator([*operands[:at], *self.written, *operands[at:]], list(self.extras)))
+        first = at if self.kind in ("scan", "while_loop") else len(results) - len(self.written)
+        values = results[first : first + len(self.written)]
+        del results[first : first + len(self.written)]
+        if any(v.requires_grad for v in values):
+            raise NotImplementedError(
+                f"{self.kind}: a function of it writes tensors from outside where gradients are recorded\n"
+                "  hint: return what it computes, or call it within no_grad()"
+            )
+        with _C.GradMode(False):
+            for t, value in zip(self.written, values):
+                t.copy_(value)
+        for flag, error, text in self.checks:
+            require(flag.clone(), error, text)
+        return results
 
 
-def _separate(results: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """Copies results that share memory with an input or another result."""
-    seen = {t.untyped_storage().data_ptr() for t in inputs if t.numel()}
-    separate = []
-    for t in results:
-        shares = t.numel() > 0 and t.untyped_storage().data_ptr() in seen
-        separate.append(t.clone() if shares else t)
-        seen.add(separate[-1].untyped_storage().data_ptr())
-    return separate
+def _contains(tensors: list[Tensor], t: Tensor) -> bool:
+    return any(t is x for x in tensors)
 
 
-def _gradient(
-    region: Region, operands: list[Tensor], extras: list[Tensor], grads: list[Tensor], wanted: list[bool]
-) -> list[Tensor]:
-    with _C.GradMode(True):
-        leaves = [t.detach().requires_grad_(w) for t, w in zip([*operands, *extras], wanted)]
-        results = region.compute(leaves[: len(operands)], leaves[len(operands) :])
-        pairs = [(r, g) for r, g in zip(results, grads) if r.requires_grad]
-        inputs = [t for t, w in zip(leaves, wanted) if w]
-        if not pairs:
-            return [_C.functions.zeros_like(t) for t in inputs]
-        gradients = _C.grad([r for r, _ in pairs], inputs, [g for _, g in pairs], False, False, True)
-    return [_C.functions.zeros_like(t) if g is None else g.contiguous() for g, t in zip(gradients, inputs)]
+def _program(kind: str, f: Callable, operands: list[Tensor], checks: list[tuple]) -> Any:
+    """Traces a function of a region on tensors like the operands, whose sizes may change. Adds a flag to
+    ``checks`` for each check of elements that it makes, which the function writes.
+    """
 
+    def function(*tensors: Tensor) -> list[Tensor]:
+        results = f(*tensors)
+        for valid, error, text in taken_checks():
+            flag = _C.outside_of_trace(_C.functions.ones, (), dtype=_C.bool)
+            flag.logical_and_(valid)
+            checks.append((flag, error, text))
+        return results
 
-def _program(kind: str, f: Callable, operands: list[Tensor]) -> Any:
-    """Traces a function of a region on tensors like the operands, whose sizes may change."""
-    examples = [(*_described(t), t.requires_grad) for t in operands]
-    try:
-        program = _traced(f, examples)
-    except RuntimeError as e:
-        if "trace" in str(e):
-            raise RuntimeError(
-                f"{kind}: a function of it reads a tensor that the surrounding function computes\n"
-                "  hint: pass it among the operands"
-            ) from e
-        raise
-    if _C.program_graph(program._native)["mutated"]:
-        raise RuntimeError(f"{kind}: a function of it writes its operands or tensors from outside")
+    program = _traced(function, operands)
+    if program._readers:
+        raise NotImplementedError(f"{kind}: a function of it steps an optimizer; step it outside")
     return program
 
 
@@ -200,22 +230,10 @@ def regions_in(graph: str) -> list[dict[str, Any]]:
     return list(regions.values())
 
 
-def _described(t: Tensor) -> tuple[list[str], Any]:
-    return [str(n) for n in t.shape], t.dtype
-
-
-def _graph_text(module: Any, inputs: list[tuple[list[str], Any]]) -> str:
-    """Returns the graph of a module of tensors with these sizes, texts, and dtypes."""
-    program = _traced(lambda *xs: list(module(*xs)), [(*of, False) for of in inputs])
-    return program._native.text()
-
-
-def _traced(f: Callable, inputs: list[tuple[list[str], Any, bool]]) -> Any:
-    """Traces a function of tensors. Each is described by its sizes, as texts, its dtype, and whether it
-    requires gradients. A number is a fixed size; equal texts of symbols are equal sizes.
+def _traced(f: Callable, operands: list[Tensor]) -> Any:
+    """Traces a function of tensors like these; it may read values of the surrounding function. Equal symbols
+    are equal sizes.
     """
-    from ..program import traced_by
-
     symbols: dict[str, tuple] = {}
 
     def size(text: str) -> Any:
@@ -223,14 +241,15 @@ def _traced(f: Callable, inputs: list[tuple[list[str], Any, bool]]) -> Any:
             return int(text)
         return symbols.setdefault(text, (f"s{len(symbols)}", _example_size(text), 1, 1 << 60))
 
-    sizes = [[size(text) for text in of] for of, _, _ in inputs]
+    sizes = [[size(str(n)) for n in t.shape] for t in operands]
+    kinds = [(t.dtype, t.requires_grad) for t in operands]
 
     def record(run: Callable, tensors: list, name: str) -> Any:
-        return _C.trace_sizes(run, tensors, name, sizes)
+        return _C.trace_sizes(run, tensors, name, sizes, True)
 
     def traced() -> Any:
         examples = []
-        for of, (_, dtype, requires_grad) in zip(sizes, inputs):
+        for of, (dtype, requires_grad) in zip(sizes, kinds):
             numbers = [n if isinstance(n, int) else n[1] for n in of]
             examples.append(_C.functions.empty(numbers, dtype=dtype).requires_grad_(requires_grad))
         return traced_by(record, f, tuple(examples), {})
@@ -250,38 +269,17 @@ def _example_size(text: str) -> int:
     return int(eval(text, {"__builtins__": {}, "max": max, "min": min}, values))
 
 
-def _module(program: Any, count: int, extras: list[Tensor]) -> Any:
-    """Returns a program as a module of ``count`` operands and all ``extras``."""
-    from ..fx import Graph, GraphModule
-    from ..fx._bridge import module_of
-
-    module, graph = module_of(program), Graph()
-    inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
-    values = {n: graph.placeholder(f"arg{k}_1") for k, n in enumerate(inputs[:count])}
-    others = [graph.placeholder(f"extra{k}_1") for k in range(len(extras))]
-    for n, t in zip(inputs[count:], program.captured, strict=True):
-        values[n] = next(o for o, x in zip(others, extras) if x is t)
-    for n in inputs:
-        values[n].meta = dict(n.meta)
-    for n in module.graph.nodes:
-        if n.op != "placeholder":
-            values[n] = graph.node_copy(n, lambda x: values[x])
-    return GraphModule(module, graph)
-
-
 def record(
     kind: str,
     functions: list[Callable],
     examples: list[list[Tensor]],
-    run: Callable,
     operands: list[Tensor],
     split: int = 0,
 ) -> list[Tensor]:
     """Records a region with these functions of flat tensors and returns the results. ``split`` counts the
     initial states of a scan, or the operands that a map slices.
     """
-    region = Region(kind, functions, examples, run, split)
-    return list(region.operator(list(operands), list(region.extras)))
+    return Region(kind, functions, examples, split)(list(operands))
 
 
 def flat_function(f: Callable, spec: Any, specs: list) -> Callable:
@@ -311,46 +309,25 @@ def _cond(pred: Any, true_graph: Callable, false_graph: Callable, operands: Any)
 def _while_loop(cond_graph: Callable, body_graph: Callable, carried: Any, extras: Any) -> list:
     from .while_loop import while_loop
 
-    n, (fixed, others) = len(carried), _divided(extras)
-
-    def body(*xs: Any) -> tuple:
-        return (*body_graph(*xs[:n], *others(xs[n:])), *xs[n:])
-
     def condition(*xs: Any) -> Any:
-        return _single(cond_graph(*xs[:n], *others(xs[n:])))
+        flag = cond_graph(*xs, *extras)
+        return flag[0] if isinstance(flag, (tuple, list)) else flag
 
-    return list(while_loop(condition, body, (*carried, *fixed)))[:n]
-
-
-def _divided(extras: Any) -> tuple[list, Callable]:
-    """Divides the tensors that a function reads into values of the trace, which have to be operands, and
-    others. The function that is returned gives all of them, from operands for the former.
-    """
-    values = [k for k, x in enumerate(extras) if _C.is_traced(x)]
-
-    def every(operands: Any) -> list:
-        by_place = dict(zip(values, operands))
-        return [by_place.get(k, x) for k, x in enumerate(extras)]
-
-    return [extras[k] for k in values], every
-
-
-def _single(x: Any) -> Any:
-    return x[0] if isinstance(x, (tuple, list)) else x
+    return list(while_loop(condition, lambda *xs: body_graph(*xs, *extras), tuple(carried)))
 
 
 @REGIONS["scan"].py_impl("CompositeImplicitAutograd")
 def _scan(graph: Callable, init: Any, xs: Any, extras: Any) -> list:
     from .scan import scan
 
-    n, (fixed, others) = len(init), _divided(extras)
+    n = len(init)
 
     def step(state: Any, x: Any) -> tuple:
-        results = list(graph(*state[:n], *x, *others(state[n:])))
-        return [*results[:n], *state[n:]], results[n:]
+        results = list(graph(*state, *x, *extras))
+        return results[:n], results[n:]
 
-    last, outputs = scan(step, [*init, *fixed], list(xs))
-    return [*last[:n], *outputs]
+    last, outputs = scan(step, list(init), list(xs))
+    return [*last, *outputs]
 
 
 @REGIONS["map_impl"].py_impl("CompositeImplicitAutograd")

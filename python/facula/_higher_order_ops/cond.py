@@ -43,13 +43,7 @@ def _recorded(pred: _C.Tensor, true_fn: Callable, false_fn: Callable, operands: 
     specs: list[Any] = []
     functions = [flat_function(f, spec, specs) for f in (true_fn, false_fn)]
 
-    def run(branches: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
-        chosen, *rest = tensors
-        if _C.is_traced(chosen) or chosen.is_meta:  # both have results of the same kind
-            return branches[0](*rest)
-        return branches[0 if bool(chosen) else 1](*rest)
-
-    results = record("cond", functions, [flat, flat], run, [pred, *flat])
+    results = record("cond", functions, [flat, flat], [pred, *flat])
     if specs[0] != specs[-1]:
         raise RuntimeError(f"cond: the branches return different structures: {specs[0]} and {specs[-1]}")
     return tree_unflatten(results, specs[0])

@@ -55,14 +55,5 @@ def _recorded(f: Callable, xs: Any, args: tuple) -> Any:
         specs.append(spec)
         return results
 
-    def run(parts: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
-        rows, rest = tensors[:count], tensors[count:]
-        if any(_C.is_traced(t) or t.is_meta for t in tensors):
-            results = parts[0](*(x.select(0, 0) for x in rows), *rest)
-            length = rows[0].size(0)
-            return [_C.functions.empty((length, *y.shape), dtype=y.dtype, device=y.device) for y in results]
-        outputs = [parts[0](*(x.select(0, k) for x in rows), *rest) for k in range(len(rows[0]))]
-        return [_C.functions.stack(list(column)) for column in zip(*outputs)]
-
     example = [*(x.select(0, 0) for x in leaves), *others]
-    return tree_unflatten(record("map_impl", [one], [example], run, [*leaves, *others], count), specs[0])
+    return tree_unflatten(record("map_impl", [one], [example], [*leaves, *others], count), specs[0])

@@ -61,24 +61,6 @@ def _recorded(combine_fn: Callable, init: Any, xs: Any, dim: int) -> tuple[Any, 
         specs.append(spec)
         return [*tree_leaves(s), *outputs]
 
-    def run(parts: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
-        carried, rows = tensors[:count], tensors[count:]
-        if any(_C.is_traced(t) or t.is_meta for t in tensors):
-            results = parts[0](*carried, *(x.select(0, 0) for x in rows))
-            length = rows[0].size(0)
-            return [*results[:count], *(stacked_like(y, length) for y in results[count:])]
-        outputs: list[list[_C.Tensor]] = []
-        for k in range(len(rows[0])):
-            results = parts[0](*carried, *(x.select(0, k) for x in rows))
-            carried = results[:count]
-            outputs.append(results[count:])
-        return [*carried, *(_C.functions.stack(list(column)) for column in zip(*outputs))]
-
     example = [*state, *(x.select(0, 0) for x in leaves)]
-    results = record("scan", [step], [example], run, [*state, *leaves], count)
+    results = record("scan", [step], [example], [*state, *leaves], count)
     return tree_unflatten(results[:count], state_spec), tree_unflatten(results[count:], specs[0])
-
-
-def stacked_like(y: _C.Tensor, length: Any) -> _C.Tensor:
-    """Returns a tensor without elements like ``length`` tensors ``y`` that are stacked."""
-    return _C.functions.empty((length, *y.shape), dtype=y.dtype, device=y.device)

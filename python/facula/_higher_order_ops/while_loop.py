@@ -47,11 +47,4 @@ def _recorded(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | list
     flat, spec = tree_flatten(tuple(carried_inputs))
     functions = [flat_function(f, spec, []) for f in (cond_fn, body_fn)]
 
-    def run(parts: list[Callable], tensors: list[_C.Tensor]) -> list[_C.Tensor]:
-        if any(_C.is_traced(t) or t.is_meta for t in tensors):
-            return [_C.functions.empty_like(t) for t in tensors]
-        while bool(parts[0](*tensors)[0]):
-            tensors = parts[1](*tensors)
-        return list(tensors)
-
-    return tree_unflatten(record("while_loop", functions, [flat, flat], run, flat), spec)
+    return tree_unflatten(record("while_loop", functions, [flat, flat], flat), spec)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import _C
-from .optimizer import Optimizer, check_options, rate
+from ._traced_lbfgs import TracedLBFGS
+from .optimizer import check_options, rate
 
 Tensor = _C.Tensor
 
@@ -103,7 +104,7 @@ def _strong_wolfe(
     return low, count
 
 
-class LBFGS(Optimizer):
+class LBFGS(TracedLBFGS):
     """Steps along a quasi-Newton direction from the last ``history_size`` changes of the gradient.
 
     A step evaluates the closure up to ``max_eval`` times (default 1.25 ``max_iter``); the closure must

@@ -292,8 +292,8 @@ class Optimizer:
             raise NotImplementedError(
                 f"{name}.step() is called in a function that is traced, which would fix the numbers that "
                 "change from step to step\n"
-                "  hint: trace what computes the gradients, and step outside; Adam, AdamW, SGD and others "
-                "that step by one operator can be traced"
+                "  hint: trace what computes the gradients, and step outside; the optimizers of this package "
+                "can be traced"
             )
         assume_items(f"the states of {name}", self.__dict__, ("state",))
         assume_items(f"the groups of {name}", self.__dict__, ("param_groups",))

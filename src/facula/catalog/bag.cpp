@@ -1,4 +1,5 @@
 // Bags of embeddings: reductions of the rows that each bag of indices picks.
+#include "facula/autograd/calls.h"
 #include "facula/catalog/elements.h"
 #include "facula/catalog/vectors.h"
 #include "facula/catalog/widened.h"
@@ -39,12 +40,13 @@ std::vector<int64_t> bounds(const Call& c, int64_t count) {
 
 // The bag of each index, where a trace cannot look at the offsets. Offsets that `bounds` refuses give bag -1, which the sum
 // over bags refuses.
-Tensor traced_owners(const Call& c, int64_t count) {
+Tensor traced_owners(const Call& c, SymInt count) {
   Tensor offsets = to(c.tensor("offsets"), DType::Int64);
   SymInt n = offsets.size(0);
-  Tensor owners = sub(searchsorted(offsets, arange(Scalar(count)), false, true), Scalar(int64_t(1)));
+  Tensor places = _arange(Scalar(int64_t(0)), Scalar(int64_t(1)), count, DType::Int64);
+  Tensor owners = sub(searchsorted(offsets, places, false, true), Scalar(int64_t(1)));
   Tensor is_sorted = all(ge(slice(offsets, 0, kOne, n), slice(offsets, 0, kZero, n - kOne)));
-  Tensor fits = all(le(offsets, Scalar(count)));
+  Tensor fits = all(autograd::invoke("le", {offsets, count}));
   Tensor begins = all(eq(slice(offsets, 0, kZero, kOne), Scalar(int64_t(0))));
   return where(logical_and(logical_and(is_sorted, fits), begins), owners, Scalar(int64_t(-1)));
 }
@@ -55,9 +57,11 @@ struct Assignment {
   std::vector<int64_t> begins;
   int64_t longest = 1;
 };
-Assignment assigned(const Call& c, int64_t mode, int64_t count) {
-  if (mode != max_of && count > 0 && !catalog::shows_elements(c.tensor("offsets")))
-    return {traced_owners(c, count), {}};
+Assignment assigned(const Call& c, int64_t mode, SymInt size) {
+  bool has_elements = size.is_symbolic() || size > kZero;
+  if (mode != max_of && has_elements && !catalog::shows_elements(c.tensor("offsets")))
+    return {traced_owners(c, size), {}};
+  int64_t count = size.guard_int();
   Assignment a{{}, bounds(c, count)};
   auto& at = a.begins;
   std::vector<int64_t> owner(static_cast<size_t>(count),
@@ -107,7 +111,8 @@ Tensor bags(const Call& c) {
   supported_check(!scales || mode == sum_of, name)
       << "per_sample_weights is only supported for mode='sum' (got mode='" << c.str("mode") << "')";
   if (rows) {
-    offsets = mul(arange(input.size(0).guard_int()), input.size(1));
+    Tensor numbers = _arange(Scalar(int64_t(0)), Scalar(int64_t(1)), input.size(0), DType::Int64);
+    offsets = autograd::invoke("mul", {numbers, input.size(1)});
     input = reshape(input, Sizes{int64_t(-1)});
     if (scales) scales = reshape(*scales, Sizes{int64_t(-1)});
   }
@@ -167,7 +172,8 @@ FACULA_FAMILY(bag) {
         runtime_check(indices.dim() == 1 && c.rank("offsets") == 1, c.name())
             << "indices and offsets have to be 1D, got shapes " << to_string(indices.sizes()) << " and "
             << to_string(c.sizes("offsets"));
-        int64_t mode = c.integer("mode").guard_int(), count = indices.size(0).guard_int();
+        int64_t mode = c.integer("mode").guard_int();
+        SymInt count = indices.size(0);
         runtime_check(!scales.defined() || mode == sum_of, c.name())
             << "per_sample_weights is only supported for mode='sum'";
         auto [bag, at, longest] = assigned(c, mode, count);
@@ -189,7 +195,7 @@ FACULA_FAMILY(bag) {
         if (mode == max_of) {
           Tensor picked = _bag_argmax(detach(rows), vector_of(at), counted, SymInt(longest));
           Tensor filled = unsqueeze(gt(sizes, Scalar(int64_t(0))), -1);
-          if (count == 0) return Results{zeros(Dims{bags, width}, weight.dtype()), bag, sizes, picked};
+          if (count == kZero) return Results{zeros(Dims{bags, width}, weight.dtype()), bag, sizes, picked};
           picked = where(filled, picked, Scalar(int64_t(0)));
           Tensor y = where(filled, gather(rows, 0, picked), Scalar(0.0));
           return Results{y, bag, sizes,

@@ -2,6 +2,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "facula/autograd/autograd.h"
 #include "facula/base/error.h"
@@ -47,8 +48,9 @@ R guarded(R failed, F&& f) noexcept {
 }
 
 DType dtype_of(const char* name) {
-  for (int k = 0; name && k < facula::kDTypeCount; ++k)
-    if (std::string(name) == facula::name(DType(k))) return DType(k);
+  std::string_view wanted = name ? name : "";
+  for (int k = 0; k < facula::kDTypeCount; ++k)
+    if (wanted == facula::name(DType(k))) return DType(k);
   type_check(false, "facula_run") << "no dtype is " << (name ? name : "null");
   __builtin_unreachable();
 }
@@ -149,6 +151,7 @@ int facula_run(facula_program* p, const facula_array* inputs, int count, facula_
     auto tensors = run(*p, inputs, count);
     std::vector<std::unique_ptr<Tensor>> owned;
     auto dense = [](const Tensor& t) {  // with conjugates and negatives that views have left to their readers
+      if (!t.impl()->is_lazy() && t.is_contiguous()) return t;
       return facula::contiguous(facula::resolve_neg(facula::resolve_conj(t)));
     };
     for (auto& t : tensors) owned.push_back(t.defined() ? std::make_unique<Tensor>(dense(t)) : nullptr);

@@ -16,6 +16,17 @@
 
 namespace facula::graph {
 
+// While it lives, the next recording of a user's function may read values of the active recording, as tensors from
+// outside: for functions of control flow (python/facula/_higher_order_ops).
+class ReadsEnclosing {
+ public:
+  ReadsEnclosing();
+  ~ReadsEnclosing();
+
+ private:
+  bool outer_;
+};
+
 class Recording {
  public:
   // `capture`: set for a function of users, whose gradients are recorded too and which may read tensors from outside;

@@ -75,6 +75,10 @@ void close_checkpoints(Graph& g) {
 }  // namespace
 
 static thread_local Recording* current_recording = nullptr;
+static thread_local bool reads_enclosing = false;
+
+ReadsEnclosing::ReadsEnclosing() : outer_(std::exchange(reads_enclosing, true)) {}
+ReadsEnclosing::~ReadsEnclosing() { reads_enclosing = outer_; }
 
 Recording::Recording(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, Capture* capture)
     : capture_(capture), tracer_(&graph_, capture) {
@@ -100,7 +104,9 @@ Recording::Active::Active(Recording& r)
       symbols_(*r.graph_.shapes),
       on_(&r.tracer_),
       tape_(r.gradients_ ? &*r.gradients_ : autograd::Tracing::current()) {
-  if (r.capture_) rules_.emplace();
+  if (!r.capture_) return;
+  rules_.emplace();
+  if (std::exchange(reads_enclosing, false) && outer_) r.tracer_.read_values_of(outer_->tracer_);
 }
 
 Recording::Active::~Active() {
@@ -156,7 +162,7 @@ void Recording::list_writes() {
 
 Graph Recording::finish(std::span<const Tensor> results) {
   for (auto& t : results) {
-    auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer_.constant(t);
+    auto* v = !t.defined() ? nullptr : tracer_.is_own(t) ? value_of(t) : tracer_.constant(t);
     graph_.outputs.push_back(v ? tracer_.current(v) : nullptr);
   }
   if (capture_) {
@@ -174,6 +180,10 @@ Graph Recording::finish(std::span<const Tensor> results) {
     give_inputs();
   }
   list_writes();
+  if (capture_)
+    for (auto& [i, v] : graph_.mutated)
+      if (size_t captured = graph_.inputs.size() - capture_->captured.size(); size_t(i) >= captured)
+        tracer_.check_names(capture_->captured[size_t(i) - captured], capture_->captured);
   auto outdated = capture_ && !capture_->differentiates ? tracer_.outdated() : std::vector<const Node*>();
   remove_dead(graph_);
   for (auto* n : outdated)
@@ -223,12 +233,13 @@ void complete(Capture& c, size_t argument_count, const char* name) {
   for (auto& [i, v] : c.graph.mutated) {
     if (size_t(i) < argument_count) continue;
     auto& written = c.captured[size_t(i) - argument_count];
-    for (auto& other : c.captured)
-      trace_runtime_check(other.is_same(written) || other.impl()->storage != written.impl()->storage, alias,
-                          name)
+    for (auto& other : c.captured) {
+      bool apart = other.is_traced() || other.impl()->storage != written.impl()->storage;
+      trace_runtime_check(other.is_same(written) || apart, alias, name)
           << "writes to a captured tensor of shape " << to_string(written.sizes())
           << " whose memory it also reads as another tensor, of shape " << to_string(other.sizes())
           << hint("make the view inside of the function");
+    }
   }
 }
 

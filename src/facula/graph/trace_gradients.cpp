@@ -275,7 +275,7 @@ void Gradients::finish(Capture& c, const InputNumbers& outside) {
     c.slots.push_back({input, input < 0 ? s.leaf : Tensor(), s.relied ? s.before : Tensor(), s.relied});
     c.slots.back().hooks = s.hooks;
     c.slots.back().before_input = number_of(c.slots.back().before);
-    if (now.defined() && now.is_traced()) {
+    if (now.defined() && tracer_.is_own(now)) {
       c.slots.back().output = int(graph_->outputs.size());
       graph_->outputs.push_back(tracer_.current(value_of(now)));
     } else if (c.slots.back().before_input >= 0 && now.defined() && now.is_same(s.before)) {

@@ -96,7 +96,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     auto* cell = cells_.any_history() ? cells_.find(cells_.first_of(recorded_value(t))) : nullptr;
     history |= cell && cell->has_history;
     Tensor own = t;
-    if (t.is_traced()) t.impl()->traced = current(value_of(t));
+    if (is_own(t)) t.impl()->traced = current(value_of(t));
     else t = handle(current(constant(t)));
     if (o.is<op::Procedure>()) operands.emplace_back(t, std::move(own));
   });
@@ -132,7 +132,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
       require(target, 0);
       return Results(target);
     }
-    if (!target.is_traced()) target = handle(current(constant(target)));
+    if (!is_own(target)) target = handle(current(constant(target)));
     else target.impl()->traced = current(value_of(target));
     if (form != Form::out || !resized(o, target, results[k]))
       write(o, target, results[k], before, !writes_history ? Written::unrecorded : history_after(o, k));
@@ -188,7 +188,10 @@ void Tracer::note(const Tensor& t) {
 
 Value* Tracer::constant(const Tensor& t) {
   if (auto* value = cells_.outside(t)) return value;
-  internal_check(!t.is_traced()) << "a value of another trace";
+  internal_check(!is_own(t)) << "a value of this trace";
+  trace_runtime_check(!t.is_traced() || !any_symbolic(t.sizes()), dead_handle, "trace")
+      << "of a function reads a tensor that the surrounding function computes, whose sizes "
+      << to_string(t.sizes()) << " are not fixed" << hint("pass it among the operands");
   auto* value = graph_->add_constant(t);
   announce(t, value);
   return value;
@@ -213,6 +216,18 @@ void Tracer::announce(const Tensor& t, Value* v) {
       << " whose memory it also reads as another tensor, of shape " << to_string(t.sizes())
       << hint("make the view inside of the function");
   cells_.add_outside(t, v);
+}
+
+void Tracer::check_names(const Tensor& written, std::span<const Tensor> outside) const {
+  if (!written.is_traced()) return;
+  auto* memory = enclosing_memory(value_of(written));
+  for (auto& other : outside)
+    trace_runtime_check(other.is_same(written) || !other.is_traced() ||
+                            enclosing_memory(value_of(other)) != memory,
+                        alias, "trace")
+        << "of a function that writes to a tensor of the surrounding function, of shape "
+        << to_string(written.sizes()) << ", whose memory it also reads as another tensor, of shape "
+        << to_string(other.sizes()) << hint("make the view inside of the function");
 }
 
 Tensor Tracer::without_history(const Tensor& t) {

@@ -40,7 +40,16 @@ class Tracer final : public op::Mode {
   Value* constant(const Tensor& t);
   // The same for a tensor that was not read yet, as an input with this specification.
   Value* outside(const Tensor& t, const InputSpec& spec);
-  Value* recorded_value(const Tensor& t) { return t.is_traced() ? current(value_of(t)) : constant(t); }
+  Value* recorded_value(const Tensor& t) { return is_own(t) ? current(value_of(t)) : constant(t); }
+
+  // Lets values of an enclosing trace be read as tensors from outside.
+  void read_values_of(const Tracer& enclosing) { enclosing_ = &enclosing; }
+  // Whether a tensor is a value of this trace, and not a tensor from outside.
+  bool is_own(const Tensor& t) const {
+    return t.is_traced() && !(enclosing_ && !knows(value_of(t)) && enclosing_->reads(value_of(t)));
+  }
+  // Refuses another name, among the tensors from outside, of the memory of a written value of an enclosing trace.
+  void check_names(const Tensor& written, std::span<const Tensor> outside) const;
 
   // The current value of a tensor, including writes to tensors from outside.
   Value* current_value(const Tensor& t) { return current(recorded_value(t)); }
@@ -197,6 +206,13 @@ class Tracer final : public op::Mode {
     return autograd::invoke(name, args);
   }
 
+  // The first version of the memory of v, a value of an enclosing trace.
+  const Value* enclosing_memory(Value* v) const {
+    return enclosing_->knows(v) ? enclosing_->first_of(v) : enclosing_->enclosing_memory(v);
+  }
+  // Whether v is a value of this trace or of one whose values this one reads.
+  bool reads(const Value* v) const { return knows(v) || (enclosing_ && enclosing_->reads(v)); }
+
   // ---- memory and writes
   Value* now_of(Value* base);
   Value* first_of(Value* v) const { return cells_.first_of(v); }
@@ -238,6 +254,7 @@ class Tracer final : public op::Mode {
 
   Graph* graph_;
   bool captures_;
+  const Tracer* enclosing_ = nullptr;
   Lines lines_;
   const SourceLine* line_ = nullptr;  // of calls that are made on behalf of an earlier call
   std::unordered_map<const Node*, std::shared_ptr<const autograd::PackHook>> packs_;

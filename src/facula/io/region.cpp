@@ -13,6 +13,8 @@
 #include "facula/op/registry.h"
 #include "facula/ops.h"
 #include "facula/run/traced.h"
+#include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::io {
 namespace {
@@ -30,10 +32,6 @@ Tensors rows_at(std::span<const Tensor> tensors, int64_t row) {
   for (auto& t : tensors) rows.push_back(select(t, int64_t(0), row));
   return rows;
 }
-bool has_data(std::span<const Tensor> tensors) {
-  return std::ranges::none_of(tensors,
-                              [](auto& t) { return t.is_traced() || t.device().type == DeviceType::meta; });
-}
 
 // The functions of one region and how it calls them.
 class Region {
@@ -44,23 +42,22 @@ class Region {
       graph::Capture c;
       c.graph = graph::parse_graph(text);
       c.results = c.graph.outputs.size();
+      for (auto& n : c.graph.nodes) draws_ |= n->op->effects.draws;
       functions_.push_back(std::make_shared<run::Traced>(std::move(c), kind_));
     }
   }
   const std::string& name() const { return name_; }
+  bool draws() const { return draws_; }  // random numbers
 
-  // The results for operands with data; for others, tensors like them.
+  // The results for operands with data.
   Tensors compute(std::span<const Tensor> operands, std::span<const Tensor> extras) const {
-    bool runs = has_data(operands);
-    size_t least = kind_ == "cond" || kind_ == "while_loop" ? 1 : std::max<size_t>(split_, 1);
-    runtime_check(operands.size() >= least, kind_.c_str())
-        << "takes at least " << least << " tensors, and is called with " << operands.size();
+    check_count(operands.size());
     if (kind_ == "cond") {
-      size_t branch = !runs || operands[0].item().to_bool() ? 0 : 1;
+      size_t branch = operands[0].item().to_bool() ? 0 : 1;
       return call(branch, operands.subspan(1), extras);
     }
-    if (kind_ == "while_loop") return loop(operands, extras, runs);
-    return rows(operands, extras, runs);
+    if (kind_ == "while_loop") return loop(operands, extras);
+    return rows(operands, extras);
   }
 
   Dict description() const {
@@ -72,18 +69,85 @@ class Region {
                 {"functions", std::move(functions)}};
   }
 
+  // The metadata of the results.
+  std::vector<op::Meta> infer(std::span<const Tensor> operands, std::span<const Tensor> extras) const {
+    check_count(operands.size());
+    if (kind_ == "cond") return infer_function(0, sizes_of(operands.subspan(1)), sizes_of(extras));
+    if (kind_ == "while_loop") return metas_of(operands);
+    auto all = sizes_of(operands);
+    size_t first = kind_ == "scan" ? split_ : 0, last = kind_ == "scan" ? all.size() : split_;
+    runtime_check(first < last && last <= all.size(), kind_.c_str()) << "slices no tensor";
+    runtime_check(!all[first].empty(), kind_.c_str()) << "slices a tensor without dimensions";
+    SymInt length = all[first][0];
+    for (size_t k = first; k < last; ++k) {
+      runtime_check(!all[k].empty(), kind_.c_str()) << "slices a tensor without dimensions";
+      all[k] = Dims(SymSpan(all[k]).subspan(1));
+    }
+    auto results = infer_function(0, std::move(all), sizes_of(extras));
+    runtime_check(results.size() >= first, kind_.c_str())
+        << "calls a function that does not return the states";
+    auto metas = metas_of(operands.first(first));
+    for (size_t k = first; k < results.size(); ++k) {
+      results[k].sizes.insert(0, length);
+      metas.push_back(std::move(results[k]));
+    }
+    return metas;
+  }
+
  private:
+  using AllSizes = std::vector<Dims>;
+  static AllSizes sizes_of(std::span<const Tensor> tensors) {
+    AllSizes all;
+    for (auto& t : tensors) all.emplace_back(t.sizes());
+    return all;
+  }
+  static std::vector<op::Meta> metas_of(std::span<const Tensor> tensors) {
+    std::vector<op::Meta> metas;
+    for (auto& t : tensors) metas.push_back({Dims(t.sizes()), t.dtype(), t.device(), {}});
+    return metas;
+  }
+  void check_count(size_t operands) const {
+    size_t least = kind_ == "cond" || kind_ == "while_loop" ? 1 : std::max<size_t>(split_, 1);
+    runtime_check(operands >= least, kind_.c_str())
+        << "takes at least " << least << " tensors, and is called with " << operands;
+  }
+  // The metadata of a function's results for operands of these sizes.
+  std::vector<op::Meta> infer_function(size_t k, AllSizes operands, const AllSizes& extras) const {
+    operands.insert(operands.end(), extras.begin(), extras.end());
+    auto& g = functions_[k]->graph();
+    runtime_check(operands.size() == g.inputs.size(), kind_.c_str())
+        << "calls a function of " << g.inputs.size() << " tensors with " << operands.size();
+    std::vector<SymInt> values;
+    for (int s = 0; s < g.shapes->symbol_count(); ++s) values.push_back(g.shapes->symbol(s));
+    for (size_t i = 0; i < operands.size(); ++i) {
+      auto sizes = g.inputs[i]->tensor.sizes();
+      runtime_check(sizes.size() == operands[i].size(), kind_.c_str())
+          << "calls a function with a tensor of shape " << to_string(SymSpan(operands[i]))
+          << ", which was traced with " << to_string(sizes);
+      for (size_t d = 0; d < sizes.size(); ++d)
+        if (sizes[d].is_symbol()) values[size_t(sizes[d].node()->value)] = operands[i][d];
+    }
+    std::vector<op::Meta> metas;
+    for (auto* v : g.outputs) {
+      runtime_check(v, kind_.c_str()) << "calls a function without a result";
+      Dims sizes(v->tensor.sizes());
+      for (auto& s : sizes) {
+        supported_check(!sym::is_run_time(s), kind_.c_str())
+            << "calls a function with a result whose size depends on elements";
+        s = sym::substitute(s, values);
+      }
+      metas.push_back({std::move(sizes), v->tensor.dtype(), v->tensor.device(), {}});
+    }
+    return metas;
+  }
+
   Tensors call(size_t k, std::span<const Tensor> operands, std::span<const Tensor> extras) const {
     auto results = (*functions_[k])(joined(operands, extras));
     for (auto& t : results) runtime_check(t.defined(), kind_.c_str()) << "calls a function without a result";
     return results;
   }
-  Tensors loop(std::span<const Tensor> operands, std::span<const Tensor> extras, bool runs) const {
+  Tensors loop(std::span<const Tensor> operands, std::span<const Tensor> extras) const {
     Tensors carried(operands.begin(), operands.end());
-    if (!runs) {
-      for (auto& t : carried) t = empty_like(t);
-      return carried;
-    }
     for (;;) {
       auto condition = call(0, carried, extras);
       runtime_check(condition.size() == 1, kind_.c_str())
@@ -93,7 +157,7 @@ class Region {
     }
   }
   // A scan carries its first `split_` operands and slices the others; a map slices the first ones and passes the others.
-  Tensors rows(std::span<const Tensor> operands, std::span<const Tensor> extras, bool runs) const {
+  Tensors rows(std::span<const Tensor> operands, std::span<const Tensor> extras) const {
     bool scans = kind_ == "scan";
     Tensors first(operands.begin(), operands.begin() + std::ptrdiff_t(split_));
     auto rest = operands.subspan(split_);
@@ -104,9 +168,10 @@ class Region {
       return call(0, scans ? joined(first, slices) : joined(slices, rest), extras);
     };
     runtime_check(!sliced.empty(), kind_.c_str()) << "slices no tensor";
-    SymInt length = sliced[0].size(0);
+    int64_t length = sliced[0].size(0).concrete();
+    runtime_check(length > 0, kind_.c_str()) << "runs over a dimension of size 0";
     std::vector<Tensors> columns;
-    for (int64_t row = 0; row < (runs ? length.concrete() : 1); ++row) {
+    for (int64_t row = 0; row < length; ++row) {
       Tensors results = step(row);
       runtime_check(results.size() >= carries, kind_.c_str())
           << "calls a function that does not return the states";
@@ -114,19 +179,14 @@ class Region {
       columns.resize(results.size() - carries);
       for (size_t k = 0; k < columns.size(); ++k) columns[k].push_back(results[carries + k]);
     }
-    runtime_check(!runs || length > SymInt(0), kind_.c_str()) << "runs over a dimension of size 0";
     Tensors all = scans ? first : Tensors();
-    for (auto& column : columns) all.push_back(runs ? stack(column) : stacked_like(column[0], length));
+    for (auto& column : columns) all.push_back(stack(column));
     return all;
-  }
-  static Tensor stacked_like(const Tensor& row, SymInt length) {
-    Dims sizes(row.sizes());
-    sizes.insert(0, length);
-    return Tensor(empty(sizes, row.dtype(), row.device()));
   }
 
   std::string name_, kind_;
   size_t split_;
+  bool draws_ = false;
   std::vector<std::string> texts_;
   std::vector<std::shared_ptr<run::Traced>> functions_;
 };
@@ -158,15 +218,16 @@ class Forward final : public RegionFunctions {
   using RegionFunctions::RegionFunctions;
   op::Results run(const op::Call& c) override {
     auto operands = c.tensors("operands"), extras = c.tensors("extras");
+    if (std::ranges::any_of(operands, [](auto& t) { return t.device().type == DeviceType::meta; })) {
+      op::Results results;
+      for (auto& m : infer(c)) results.push_back(empty(m.sizes, m.dtype, Device{DeviceType::meta}));
+      return results;
+    }
     return separated(region_->compute(operands, extras), joined(operands, extras));
   }
   std::vector<op::Meta> infer(const op::Call& c) override {
-    return graph::infer_by_calls(c, [&](const op::Call& traced) {
-      auto operands = traced.tensors("operands"), extras = traced.tensors("extras");
-      op::Results results;
-      for (auto& t : region_->compute(operands, extras)) results.push_back(t);
-      return results;
-    });
+    auto operands = c.tensors("operands"), extras = c.tensors("extras");
+    return region_->infer(operands, extras);
   }
   op::Results record(const op::Call& c) override {
     op::Results results;
@@ -179,6 +240,9 @@ class Forward final : public RegionFunctions {
   }
   op::Grads gradient(const op::Vjp& v) override {
     auto& c = v.call();
+    supported_check(!region_->draws(), c.name())
+        << "draws random numbers, and its gradient, which runs it again, would draw others"
+        << hint("draw them outside and pass them among the operands");
     std::map<std::string, Tensors> tensors;
     std::vector<Scalar> wanted;
     size_t slots = 0;
@@ -282,15 +346,16 @@ std::string renamed(const std::string& text, const std::map<std::string, std::st
   return out + text.substr(at);
 }
 
-const std::string& define_region(const std::string& kind, size_t split,
-                                 const std::vector<std::string>& texts) {
+}  // namespace
+
+std::string define_region(const std::string& kind, size_t split, const std::vector<std::string>& texts) {
   auto& d = defined();
   std::string contents = kind + ' ' + std::to_string(split);
   for (auto& t : texts) contents += '\n' + t;
   std::lock_guard lock(d.mutex);
   auto& region = d.by_contents[contents];
   if (region) return region->name();
-  std::string name = std::string(kNamespace) + "loaded_" + kind + "_" + std::to_string(d.by_name.size());
+  std::string name = std::string(kNamespace) + kind + "_" + std::to_string(d.by_name.size());
   try {
     region = std::make_shared<Region>(name, kind, split, texts);
   } catch (...) {
@@ -298,9 +363,9 @@ const std::string& define_region(const std::string& kind, size_t split,
     throw;
   }
   op::define_late([&] {
-    op::define(name + "(Tensor[] operands, Tensor[] extras) -> Tensor[]")
-        .bind(op::hidden)
-        .foreign(std::make_shared<Forward>(region));
+    auto forward = op::define(name + "(Tensor[] operands, Tensor[] extras) -> Tensor[]");
+    forward.bind(op::hidden).foreign(std::make_shared<Forward>(region));
+    if (region->draws()) forward.draws();
     op::define(name + std::string(kBackward) +
                "(Tensor[] operands, Tensor[] extras, Tensor[] grads, bool[] wanted) -> Tensor[]")
         .bind(op::hidden)
@@ -309,8 +374,6 @@ const std::string& define_region(const std::string& kind, size_t split,
   d.by_name[name] = region;
   return region->name();
 }
-
-}  // namespace
 
 std::string define_regions(const Value& regions, const std::string& graph, const std::string& path) {
   std::map<std::string, std::string> names;
@@ -340,12 +403,8 @@ List regions_of(const graph::Graph& g) {
       std::shared_ptr<const Region> region;
       {
         std::lock_guard lock(defined().mutex);
-        auto it = defined().by_name.find(name);
-        if (it != defined().by_name.end()) region = it->second;
+        region = defined().by_name.at(name);
       }
-      supported_check(region, "save")
-          << "the program contains control flow (" << name << ") that Python defined"
-          << hint("export it: facula.export.save writes its functions too");
       Dict description = region->description();
       for (auto& text : description["functions"].list()) add(graph::parse_graph(text.string()));
       regions.push_back(std::move(description));

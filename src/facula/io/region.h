@@ -4,10 +4,11 @@
 //
 //   facula_region::cond_0(Tensor[] operands, Tensor[] extras) -> Tensor[]
 //
-// Its gradient is the operator NAME_backward, which runs the region again. Python defines regions for the programs that it
-// traces (python/facula/_higher_order_ops); those of files are defined here, and run without Python.
+// Its gradient is the operator NAME_backward, which runs the region again. Python traces the functions
+// (python/facula/_higher_order_ops).
 #pragma once
 #include <string>
+#include <vector>
 
 #include "facula/graph/graph.h"
 #include "facula/io/value.h"
@@ -19,8 +20,11 @@ namespace facula::io {
 // names in the file, with the names that they have in this process. Raises RuntimeError if a region is damaged.
 std::string define_regions(const Value& regions, const std::string& graph, const std::string& path);
 
-// The regions that the graph calls, in the form that define_regions() reads. Raises NotImplementedError for a region that
-// Python defined.
+// Defines one region, whose functions call regions by their names in this process, and returns its name. Equal regions have
+// one name.
+std::string define_region(const std::string& kind, size_t split, const std::vector<std::string>& functions);
+
+// The regions that the graph calls, in the form that define_regions() reads.
 List regions_of(const graph::Graph& g);
 
 }  // namespace facula::io

@@ -22,6 +22,7 @@ NATIVE_CLASSES = {
     ("optim.optimizer", "Optimizer"): "optimizer_class",
     ("optim.optimizer", "GroupOptimizer"): "optimizer_class",
     ("optim._sparse_rows", "TracedSparseAdam"): "optimizer_class",
+    ("optim._traced_lbfgs", "TracedLBFGS"): "optimizer_class",
 }
 NATIVE_FUNCTIONS = {
     ("nn.parameter", "Parameter"): "make_parameter",
