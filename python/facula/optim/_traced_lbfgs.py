@@ -105,7 +105,7 @@ class TracedLBFGS(Optimizer):
     loops, which write the parameters, their gradients and the state.
     """
 
-    # Of LBFGS: the parameters, their gradients as one vector, and a step along a direction.
+    # LBFGS defines them: the parameters, their gradients as one vector, a step along a direction.
     _params: list[Tensor]
     _gradient: Callable[[], Tensor]
     _move: Callable[[Any, Tensor], None]
