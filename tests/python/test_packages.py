@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from facula._higher_order_ops import while_loop
 from facula.export import Dim, export
 from facula.export._package import _available
 from facula.program import load, trace
@@ -179,6 +180,46 @@ def test_a_package_has_kernels_for_each_instruction_set(package):
     names = zipfile.ZipFile(package).namelist()
     for target in _available():
         assert any(n.startswith(f"kernels/{target}/") for n in names)
+
+
+class Branches(nn.Module):
+    """Functions that a call with zeros does not reach."""
+
+    def __init__(self):
+        super().__init__()
+        facula.manual_seed(1)
+        self.a, self.b = nn.Linear(6, 5), nn.Linear(6, 5)
+
+    def forward(self, x):
+        y = facula.cond(
+            x.sum() > 0, lambda x: self.a(x).tanh().cumsum(0), lambda x: self.b(x).sigmoid().exp(), (x,)
+        )
+        return while_loop(
+            lambda y: y.sum() < x.sum().cos() + 1, lambda y: ((y * y + 2).log() + y.sin(),), (y,)
+        )[0]
+
+
+REACH = """
+import sys, importlib.util, numpy
+spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
+packaged = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(packaged)
+program, x = packaged.load_package(sys.argv[2], sys.argv[3]), numpy.load(sys.argv[2] + ".npy")
+numpy.savez(sys.argv[2] + ".npz", program(x), program(-x))
+"""
+
+
+def test_a_package_has_the_kernels_of_all_branches(bare, tmp_path):
+    module, package = Branches(), tmp_path / "branches.fpk"
+    facula.package(export(module, (facula.rand(4, 6),)), package)
+    x = np.random.default_rng(0).random((4, 6)).astype("float32")
+    np.save(f"{package}.npy", x)
+    packaged, cache = ROOT / "python/facula/packaged.py", tmp_path / "cache"
+    done = run_alone(REACH, packaged, package, library=bare, cache=cache)
+    assert done.returncode == 0, done.stderr
+    for given, result in zip((x, -x), np.load(f"{package}.npz").values(), strict=True):
+        expected = module(facula.from_numpy(given)).detach().numpy()
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_server_example_answers_every_request(package, bare, tmp_path):

@@ -105,7 +105,10 @@ class TracedLBFGS(Optimizer):
     loops, which write the parameters, their gradients and the state.
     """
 
+    # LBFGS defines them: the parameters, their gradients as one vector, a step along a direction.
     _params: list[Tensor]
+    _gradient: Callable[[], Tensor]
+    _move: Callable[[Any, Tensor], None]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -198,7 +201,7 @@ class TracedLBFGS(Optimizer):
                 point, spent = self._search_traced(closure, start, t, d, tolerance, limit)
                 state.t.copy_(point.t)
                 return point.t, point.loss, point.gradient, spent
-            self._move(t, d)  # type: ignore[arg-type]
+            self._move(t, d)
             evaluates = (iteration != group["max_iter"]) & (evaluations < most)
             loss, g = cond(
                 evaluates,
@@ -267,14 +270,14 @@ class TracedLBFGS(Optimizer):
         places = [p.clone() for p in self._params]
 
         def at(t: Tensor) -> _Point:
-            self._move(t, d)  # type: ignore[arg-type]
+            self._move(t, d)
             loss, g = self._evaluated(closure)
             for p, place in zip(self._params, places):
                 p.copy_(place)
             return _Point(t.clone(), loss, g, g.dot(d).double())
 
         point, tries = _bracketed(at, start, t, d.abs().max().double(), tolerance, most)
-        self._move(point.t, d)  # type: ignore[arg-type]
+        self._move(point.t, d)
         return point, tries + 1
 
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/codegen/named.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/operator.h"
@@ -54,6 +55,7 @@ class Region {
     check_count(operands.size());
     if (kind_ == "cond") {
       size_t branch = operands[0].item().to_bool() ? 0 : 1;
+      if (codegen::records_kernels()) record(1 - branch, operands.subspan(1), extras);
       return call(branch, operands.subspan(1), extras);
     }
     if (kind_ == "while_loop") return loop(operands, extras);
@@ -146,8 +148,17 @@ class Region {
     for (auto& t : results) runtime_check(t.defined(), kind_.c_str()) << "calls a function without a result";
     return results;
   }
+  // Runs a function that these operands may not reach, so that its kernels are recorded for a package too.
+  void record(size_t k, std::span<const Tensor> operands, std::span<const Tensor> extras) const {
+    try {
+      call(k, operands, extras);
+    } catch (const Error& e) {  // it refuses these elements; a call that reaches it has others
+      if (e.kind() == ErrorKind::internal || e.type() == ErrorType::KeyboardInterrupt) throw;
+    }
+  }
   Tensors loop(std::span<const Tensor> operands, std::span<const Tensor> extras) const {
     Tensors carried(operands.begin(), operands.end());
+    if (codegen::records_kernels()) record(1, carried, extras);
     for (;;) {
       auto condition = call(0, carried, extras);
       runtime_check(condition.size() == 1, kind_.c_str())
