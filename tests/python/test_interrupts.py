@@ -135,7 +135,7 @@ def test_control_c_while_a_kernel_is_compiled_arrives_and_leaves_a_cache_that_wo
         program.kill()
     assert program.returncode == 0, err
     assert out.splitlines() == ["interrupted"] + ["5.9583"] * 2
-    assert {path.suffix for path in tmp_path.iterdir()} <= {".o", ".plan", ".sequence"}
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".o", ".plan", ".graph", ".sequence"}
     again = subprocess.run([sys.executable, "-c", COMPILES], env=env, capture_output=True, text=True)
     assert again.stdout.splitlines() == ["5.9583"] * 2
     assert "miss" not in again.stderr and "hit" in again.stderr

@@ -76,6 +76,8 @@ def run(folder, program, **environment):
     )
     assert done.returncode == 0, done.stderr
     found = {what: len(re.findall(f"cache: {what} plan", done.stderr)) for what in ("hit", "miss")}
+    for what in ("hit", "miss"):
+        found[f"graph {what}"] = len(re.findall(f"cache: {what} graph", done.stderr))
     found["nests"] = len(re.findall("cache: hit nests", done.stderr))
     return done.stdout, found
 
@@ -97,7 +99,7 @@ def filled(tmp_path_factory):
 def test_the_next_process_makes_no_plan_and_computes_the_same_bits(filled):
     folder, shown = filled
     made, none = run(folder, MODEL, FACULA_VERIFY="1")  # which looks at every plan as it is made
-    assert none == {"hit": 0, "miss": 0, "nests": 0}
+    assert not any(none.values())
     assert made == shown
     again, found = run(folder, MODEL)
     assert again == shown
@@ -171,6 +173,109 @@ def test_an_index_of_nests_that_is_of_no_use_does_no_harm(shipped, filled, tmp_p
         index.write_bytes(damaged(index.read_bytes(), what))
     shown, found = run(None, MODEL, FACULA_SHIPPED_CACHE=str(folder))
     assert shown == filled[1] and (found["nests"] > 0) == (what == "without kernels")
+
+
+# ---- graphs of captured programs
+
+
+def chapter(name, content):
+    return (
+        b"FACULAK2"
+        + name
+        + len(content).to_bytes(8, "little")
+        + hashlib.sha256(name + content).digest()
+        + content
+    )
+
+
+STEP = """
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv = torch.nn.LayerNorm(8), torch.nn.Linear(8, 24)
+        self.conv, self.bn = torch.nn.Conv1d(8, 8, 3, padding=1), torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        y = F.dropout(F.scaled_dot_product_attention(q, k, v), 0.25)
+        return x * SCALE + F.gelu(self.bn(self.conv(y.transpose(1, 2)))).transpose(1, 2)
+
+net = torch.nn.Sequential(Block(), torch.nn.Linear(8, 5))
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=DECAY)
+
+@torch.compile
+def step(x, target):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", enabled=AUTOCAST):
+        loss = F.cross_entropy(net(x).flatten(0, 1), target)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+for n in SIZES:
+    show(step(torch.randn(n, 6, 8), torch.arange(6 * n) % 5))
+show(*net.parameters())
+"""
+# Programs that differ in nothing but a constant, an option, a mode or sizes.
+VARIANTS = [
+    {},
+    {"SCALE": "3.0"},
+    {"DECAY": "0.1"},
+    {"AUTOCAST": "True"},
+    {"SIZES": "(3, 4, 5, 3, 6)"},
+    {"SIZES": "(4, 4)"},
+]
+STEPS = "\n".join(
+    "".join(
+        f"{k} = {v}\n"
+        for k, v in (dict(SCALE=2.0, DECAY=0.0, AUTOCAST=False, SIZES=(5, 5)) | variant).items()
+    )
+    + STEP
+    for variant in VARIANTS
+)
+
+
+def graphs_in(folder):
+    return sorted(folder.glob("*.graph"))
+
+
+@pytest.fixture(scope="session")
+def captured(tmp_path_factory):
+    """A folder that a process has filled, and what it computed."""
+    folder = tmp_path_factory.mktemp("graphs")
+    folder.chmod(0o700)
+    shown, found = run(folder, STEPS)
+    assert found["graph miss"] >= len(VARIANTS) and len(graphs_in(folder)) >= len(VARIANTS)
+    return folder, shown
+
+
+def test_captured_programs_are_not_traced_again(captured):
+    folder, shown = captured
+    assert run(None, STEPS, FACULA_VERIFY="1")[0] == shown
+    again, found = run(folder, STEPS)
+    assert again == shown
+    assert found["graph hit"] >= len(VARIANTS) and not found["graph miss"]
+
+
+def test_damaged_and_foreign_graphs_are_ignored_and_replaced(captured):
+    folder, shown = captured
+    paths = graphs_in(folder)
+    contents = [path.read_bytes() for path in paths]
+    for k, path in enumerate(paths):
+        name, content = path.stem.encode(), contents[k][112:]
+        replacements = [
+            damaged(contents[k], k),
+            contents[k - 1],
+            chapter(name, content[:-8]),
+            chapter(name, content + bytes(8)),
+            chapter(name, b"\xff" * 800),
+            chapter(name, b""),
+        ]
+        path.write_bytes(replacements[k % len(replacements)])
+    again, found = run(folder, STEPS)
+    assert again == shown and found["graph miss"] >= len(VARIANTS) and not found["graph hit"]
+    assert not run(folder, STEPS)[1]["graph miss"]
 
 
 # Pairs that differ in nothing but an attribute, a setting, a size or a layout.
@@ -279,16 +384,6 @@ def test_forked_children_make_what_they_miss(told):
     children = "".join("    " + line + "\n" for line in PRODUCTS.strip().splitlines()) + "    os._exit(0)\n"
     wait = "assert os.wait()[1] == 0\n"
     assert follow(folder, MODEL + (forks + children) * 2 + wait * 2 + PRODUCTS)[0] == shown
-
-
-def chapter(name, content):
-    return (
-        b"FACULAK2"
-        + name
-        + len(content).to_bytes(8, "little")
-        + hashlib.sha256(name + content).digest()
-        + content
-    )
 
 
 WRONG = {

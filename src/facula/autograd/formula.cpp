@@ -779,6 +779,12 @@ const Derivation* derivation_of(const op::Operator& o) {
   return it == all.of.end() ? nullptr : it->second.get();
 }
 
+const op::Operator* gradient_of(const Derivation& d) {
+  auto f = formula_of(op::Call(*d.of, d.args.values()), d.wanted, d.grads);
+  if (d.piece < 0) return f->derived;
+  return size_t(d.piece) < f->pieces.size() ? f->pieces[size_t(d.piece)].derived : nullptr;
+}
+
 namespace {
 Tensor data_of(const op::Vjp& v, const Operand& o) { return o.item < 0 ? v[o.name] : v.item(o.name, o.item); }
 

@@ -61,6 +61,7 @@ struct Derivation {
   int piece;  // of a loop operator; -1: pointwise
 };
 const Derivation* derivation_of(const op::Operator& o);  // null: `o` is not derived
+const op::Operator* gradient_of(const Derivation& d);    // null: the call has no such gradient
 bool is_gradient(const op::Operator& o);                 // is it derived, or a batch of one that is?
 
 // The gradient of a view: its steps undone on the gradient of the view.

@@ -158,7 +158,7 @@ int folder_at(const std::string& path, Owner owner) {
 
 Sha256 digest_of(std::string_view name, std::string_view object) { return sha256({name, object}); }
 
-constexpr const char* kSuffix[] = {".o", ".o", ".plan", ".sequence"};  // by kind
+constexpr const char* kSuffix[] = {".o", ".o", ".plan", ".graph", ".sequence"};  // by kind
 std::string file_name(Stored kind, const std::string& name) { return name + kSuffix[size_t(kind)]; }
 
 constexpr time_t kDay = 24 * 60 * 60;

@@ -2,6 +2,7 @@
 //   kernel    the machine code of a nest (cache.cpp)
 //   nests     the index of shipped kernels (nest_index.cpp)
 //   plan      a plan of a program (run/stored_plan.cpp)
+//   graph     the graph of a traced program, behind its passes (run/stored_graph.cpp)
 //   sequence  what a process needed, in its order (prediction.cpp)
 // An entry is a file: a header with its name and a SHA-256 of name and contents, then the contents. Its name is a SHA-256 of all
 // that the contents follow from, so that entries are never out of date, and the folder is the index. A file that is no complete
@@ -22,7 +23,7 @@
 
 namespace facula::codegen {
 
-enum class Stored : uint8_t { kernel, nests, plan, sequence };
+enum class Stored : uint8_t { kernel, nests, plan, graph, sequence };
 enum class Owner { user, package, any };  // any: for a folder that is only written
 
 // The contents of an entry, or "".

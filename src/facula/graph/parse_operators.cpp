@@ -188,11 +188,7 @@ const op::Operator& OperatorReader::derived_from(const Derivation& d) {
   for (size_t r = 0; fits && r < d.grads.size(); ++r)
     fits = !d.grads[r] ||
            (o.carries_gradient(r) && is_differentiable(results[r].dtype) && is_differentiable(*d.grads[r]));
-  auto f = fits ? autograd::formula_of(op::Call(o, d.args.values()), d.wanted, d.grads) : nullptr;
-  auto* gradient = !f                                   ? nullptr
-                   : d.piece < 0                        ? f->derived
-                   : size_t(d.piece) < f->pieces.size() ? f->pieces[size_t(d.piece)].derived
-                                                        : nullptr;
+  auto* gradient = fits ? autograd::gradient_of(d) : nullptr;
   if (!gradient) fail(o.schema.full_name() + " has no such gradient");
   return *gradient;
 }

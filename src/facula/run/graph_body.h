@@ -22,6 +22,7 @@ class GraphBody {
   // The inputs under which a trace of a segment sees these operands. Sizes that are symbols of the graph are symbols of
   // `shapes`, unless they are 0 or 1; all other sizes are constants.
   std::vector<graph::InputSpec> specs(std::span<const op::Value> operands, sym::Shapes& shapes) const;
+  const graph::Graph& graph() const { return *graph_; }
   bool writes() const { return !graph_->mutated.empty(); }  // to operands
   const std::shared_ptr<const Keeper>& keeper() const { return keeper_; }
 

@@ -104,14 +104,18 @@ static bool lie_as_traced(const Graph& g, IntSpan symbols, std::span<const Tenso
 }
 
 Program::Program(Graph g, std::string name, std::shared_ptr<const Keeper> keeper)
+    : Program(Simplified{pipeline::simplify(std::move(g), name), ""}, name, std::move(keeper)) {}
+
+Program::Program(Simplified g, std::string name, std::shared_ptr<const Keeper> keeper)
     : state_(std::make_unique<State>()) {
   auto& s = *state_;
   s.keeper = std::move(keeper);
   s.name = std::move(name);
-  s.graph = pipeline::simplify(std::move(g), s.name);
+  s.graph = std::move(g.graph);
   if (settings().verify) graph::verify(s.graph);
   if (log_on(Log::passes)) log_line(Log::passes, s.name + "\n" + graph::print(s.graph));
   s.number();
+  if (!g.stored.empty()) s.name_on_disk.set(std::move(g.stored), !s.constants.empty());
   if (s.graph.shapes) s.guards = s.graph.shapes->guards().size();
 }
 

@@ -25,6 +25,13 @@ class Program final : public TracedCall {
  public:
   // `name`: the operator as users write it, for errors of kernels. `keeper`: retains the memory of a run for the next one.
   Program(graph::Graph g, std::string name, std::shared_ptr<const Keeper> keeper = {});
+  // The same for a graph behind its passes (pipeline::simplify), which is stored on the disk as `stored` (stored_graph.h), if
+  // that is not empty.
+  struct Simplified {
+    graph::Graph graph;
+    std::string stored;
+  };
+  Program(Simplified g, std::string name, std::shared_ptr<const Keeper> keeper = {});
   ~Program() override;
   // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out`, by output number: destinations, or
   // undefined tensors for results to allocate. Mutated inputs are written in place. Raises what the operators raise.

@@ -9,6 +9,8 @@
 #include "facula/profile/profile.h"
 #include "facula/run/call_cache.h"
 #include "facula/run/graph_body.h"
+#include "facula/run/pipeline.h"
+#include "facula/run/stored_graph.h"
 #include "facula/run/trace_call.h"
 #include "facula/run/write.h"
 
@@ -22,11 +24,24 @@ using op::Value;
 
 namespace {
 
+// The graph of a call behind its passes. That of a traced program is looked up on the disk, and left there.
+Program::Simplified simplified_graph(const Operator& o, std::span<const Value> args,
+                                     std::span<const Tensor> out, std::span<const Value> operands) {
+  std::string name = out.empty() ? stored_name_of_call(o, operands) : "";
+  if (!name.empty())
+    if (auto g = load_graph(name, graph_body(o)->graph())) return {std::move(*g), name};
+  Program::Simplified traced{pipeline::simplify(trace_call(o, args, out, Composites::bodies), o.name()),
+                             name};
+  if (name.empty()) return traced;
+  traced.graph.renumber();
+  store_graph(name, traced.graph);
+  return traced;
+}
+
 std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Value> args,
                                           std::span<const Tensor> out, std::span<const Value> operands) {
   return traced_call<Program>(o, trace_key(o, args, out), operands, [&] {
-    return std::make_shared<const Program>(trace_call(o, args, out, Composites::bodies), o.name(),
-                                           keeper_of(o));
+    return std::make_shared<const Program>(simplified_graph(o, args, out, operands), o.name(), keeper_of(o));
   });
 }
 

@@ -4,233 +4,45 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <optional>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
-#include "facula/base/settings.h"
 #include "facula/base/sha256.h"
 #include "facula/codegen/background.h"
-#include "facula/codegen/build_id.h"
 #include "facula/codegen/named.h"
 #include "facula/codegen/prediction.h"
 #include "facula/codegen/store.h"
-#include "facula/op/origin.h"
 #include "facula/run/key.h"
 #include "facula/run/plan.h"
+#include "facula/run/stored_bytes.h"
+#include "facula/run/stored_graph.h"
 
 namespace facula::run {
 
 using graph::Graph;
-using op::Tag;
 
 namespace {
 
 constexpr int kFirstPlans = 2048, kOfOperator = 64;  // limits for a process: in all, and for one operator
 
-// ---- bytes
-
-class Writer {
- public:
-  std::string bytes;
-  void word(uint64_t w) { bytes.append(reinterpret_cast<const char*>(&w), sizeof w); }
-  void text(std::string_view s) {
-    word(s.size());
-    bytes += s;
-  }
-  template <class List>
-  void list(const List& l) {
-    word(l.size());
-    for (auto& x : l) word(uint64_t(x));
-  }
-};
-
-// Reads zeros past the end, and notes that the file was too short.
-class Reader {
- public:
-  explicit Reader(std::string_view bytes) : rest_(bytes) {}
-  uint64_t word() {
-    uint64_t w = 0;
-    if (auto s = piece(sizeof w); s.size() == sizeof w) std::memcpy(&w, s.data(), sizeof w);
-    return w;
-  }
-  std::string_view piece(uint64_t size) {
-    if (size > rest_.size()) {
-      rest_ = {};
-      failed_ = true;
-      return {};
-    }
-    auto s = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return s;
-  }
-  std::string_view text() { return piece(word()); }
-  // The number of items that follow, each of at least one word.
-  size_t count() {
-    uint64_t n = word();
-    if (n <= rest_.size() / sizeof(uint64_t)) return n;
-    failed_ = true;
-    return 0;
-  }
-  template <class List>
-  void list(List& l) {
-    size_t n = count();
-    for (size_t k = 0; k < n; ++k) l.push_back(std::remove_cvref_t<decltype(l[0])>(int64_t(word())));
-  }
-  // A number below `end`; any other makes the file invalid.
-  int number_below(size_t end) {
-    uint64_t n = word();
-    if (n < end) return int(n);
-    failed_ = true;
-    return 0;
-  }
-  void number_below(std::vector<int>& l, size_t end, bool or_none = false) {
-    size_t n = count();
-    for (size_t k = 0; k < n; ++k) l.push_back(or_none ? index_or_none(end) : number_below(end));
-  }
-  int index_or_none(size_t end) {
-    uint64_t n = word();
-    if (int64_t(n) == -1) return -1;
-    if (n >= end) failed_ = true;
-    return n < end ? int(n) : -1;
-  }
-  void refuse() { failed_ = true; }
-  bool is_complete() const { return !failed_ && rest_.empty(); }
-  bool failed() const { return failed_; }
-
- private:
-  std::string_view rest_;
-  bool failed_ = false;
-};
-
-// ---- the name
-
-class Identity {
- public:
-  Writer w;
-  bool complete = true, captures = false;
-
-  void size(SymInt s) {
-    w.word(s.is_symbolic());
-    if (s.is_symbolic()) node(s.node());
-    else w.word(uint64_t(s.concrete()));
-  }
-  void sizes(SymSpan s) {
-    w.word(s.size());
-    for (auto x : s) size(x);
-  }
-  void scalar(const Scalar& s) {
-    auto c = s.to_complex();
-    w.word(uint64_t(s.category()) | uint64_t(s.is_beyond_int64()) << 8);
-    w.word(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(c.real()));
-    w.word(std::bit_cast<uint64_t>(c.imag()));
-  }
-  void tensor(const TensorImpl* t) {
-    complete &= !t || t->traced;
-    w.word(t && t->traced ? uint64_t(t->traced->id) : ~uint64_t(0));
-  }
-  void argument(const op::Value& v) {
-    w.word(uint64_t(v.tag));
-    switch (v.tag) {
-      case Tag::none: break;
-      case Tag::tensor: tensor(v.tensor); break;
-      case Tag::scalar: scalar(v.scalar); break;
-      case Tag::integer: size(SymInt::from_identity(uint64_t(v.word))); break;
-      case Tag::ints: sizes(v.ints()); break;
-      case Tag::tensors:
-        w.word(v.list.count);
-        for (auto* t : v.tensors()) tensor(t);
-        break;
-      case Tag::scalars:
-        w.word(v.list.count);
-        for (size_t i = 0; i < v.list.count; ++i) scalar(static_cast<const Scalar*>(v.list.data)[i]);
-        break;
-      case Tag::string: w.text(v.string()); break;
-      case Tag::dtype: w.word(uint64_t(v.dtype)); break;
-      case Tag::device: w.word(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
-      case Tag::format: w.word(uint64_t(v.format)); break;
-      case Tag::object:
-      case Tag::generator: complete = false; break;
-    }
-  }
-  void value(const graph::Value* v) { w.word(v ? uint64_t(v->id) : ~uint64_t(0)); }
-  void meta(const graph::Value& v) {
-    auto& t = v.tensor;
-    value(&v);
-    w.word(uint64_t(t.dtype()) << 32 | uint64_t(t.impl()->wrapped_number) << 16 |
-           uint64_t(t.device().type) << 8 | uint8_t(t.device().index));
-    sizes(t.sizes());
-    sizes(t.strides());
-  }
-  void graph(const Graph& g) {
-    auto& shapes = *g.shapes;
-    w.word(uint64_t(shapes.symbol_count()));
-    for (int k = 0; k < shapes.symbol_count(); ++k) {
-      auto* n = shapes.symbol(k).node();
-      w.word(uint64_t(n->hint));
-      w.word(uint64_t(n->low));
-      w.word(uint64_t(n->high));
-    }
-    w.word(g.values().size());
-    for (auto& v : g.values())
-      if (v->constant.defined()) {  // a plan depends on its layout only
-        meta(*v);
-        w.word(uint64_t(v->constant.dtype()));
-        sizes(v->constant.sizes());
-        sizes(v->constant.strides());
-        captures = true;
-      }
-    w.word(g.inputs.size());
-    for (auto* v : g.inputs) meta(*v);
-    w.word(g.nodes.size());
-    for (auto& n : g.nodes) {
-      complete &= op::is_reproducible(*n->op);
-      w.text(n->op->schema.full_name());
-      w.word(n->again);
-      auto values = n->args.values();
-      w.word(values.size());
-      for (auto& v : values) argument(v);
-      w.word(n->results.size());
-      for (auto* v : n->results) meta(*v);
-    }
-    w.word(g.outputs.size());
-    for (auto* v : g.outputs) value(v);
-    w.word(g.mutated.size());
-    for (auto& [i, v] : g.mutated) {
-      w.word(uint64_t(i));
-      value(v);
-    }
-  }
-
- private:
-  void node(const sym::Node* n) {
-    w.word(uint64_t(n->kind));
-    w.word(uint64_t(n->value));
-    if (n->a) node(n->a);
-    if (n->b) node(n->b);
-  }
-};
-
 // ---- the plan
 
 constexpr uint64_t kNoPlace = ~uint64_t(0);
 
-void write_form(Writer& w, const Plan::Form& f) {
+void write_form(ByteWriter& w, const Plan::Form& f) {
   auto& m = f.meta;
   w.word(uint64_t(m.dtype) << 16 | uint64_t(m.device.type) << 8 | uint8_t(m.device.index));
   w.list(concrete(SymSpan(m.sizes)));
   w.list(concrete(SymSpan(m.strides)));
   w.word(f.bytes);
 }
-Plan::Form read_form(Reader& r) {
+Plan::Form read_form(ByteReader& r) {
   Plan::Form f;
   uint64_t type = r.word();
   f.meta.dtype = DType(type >> 16);
@@ -241,7 +53,7 @@ Plan::Form read_form(Reader& r) {
   return f;
 }
 
-void write_kernels(Writer& w, const Plan::Kernels& kernels) {
+void write_kernels(ByteWriter& w, const Plan::Kernels& kernels) {
   w.list(kernels.temporaries);
   w.word(kernels.launches.size());
   for (auto& l : kernels.launches) {
@@ -256,7 +68,7 @@ void write_kernels(Writer& w, const Plan::Kernels& kernels) {
   }
 }
 // False if a kernel is missing.
-bool read_kernels(Reader& r, Plan::Kernels& kernels) {
+bool read_kernels(ByteReader& r, Plan::Kernels& kernels) {
   r.list(kernels.temporaries);
   size_t n = r.count();
   for (size_t k = 0; k < n && !r.failed(); ++k) {
@@ -278,7 +90,7 @@ bool read_kernels(Reader& r, Plan::Kernels& kernels) {
   return !r.failed();
 }
 
-void write_exec(Writer& w, const Outline::Exec& e,
+void write_exec(ByteWriter& w, const Outline::Exec& e,
                 const std::unordered_map<const graph::Node*, size_t>& nodes) {
   w.word(uint64_t(e.kind));
   w.word(e.node ? nodes.at(e.node) : kNoPlace);
@@ -290,19 +102,19 @@ void write_exec(Writer& w, const Outline::Exec& e,
   w.list(e.dead);
   w.word(e.may_be_epilogue);
 }
-void write_epilogue(Writer& w, const Plan::Epilogue& e) {
+void write_epilogue(ByteWriter& w, const Plan::Epilogue& e) {
   w.word(e.call);
   w.text(print(e.function.value));
   w.list(e.function.operands);
   w.list(e.operands);
   w.list(e.params);
 }
-Plan::Epilogue read_epilogue(Reader& r, const Outline& o, size_t values) {
+Plan::Epilogue read_epilogue(ByteReader& r, const Outline& o, size_t values) {
   Plan::Epilogue e{};
-  e.call = size_t(r.number_below(o.execs.size()));
+  e.call = size_t(r.index_under(o.execs.size()));
   auto text = r.text();
   r.list(e.function.operands);
-  r.number_below(e.operands, values);
+  r.index_under(e.operands, values);
   r.list(e.params);
   e.function.params = int(e.params.size());
   bool fits = e.call + 1 < o.execs.size() && o.execs[e.call].with_epilogue &&
@@ -312,21 +124,21 @@ Plan::Epilogue read_epilogue(Reader& r, const Outline& o, size_t values) {
   e.function.value = loop::parse_expr(text);
   return e;
 }
-bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
+bool read_exec(ByteReader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   using Kind = schedule::Step::Kind;
   size_t values = g.values().size();
-  e.kind = Kind(r.number_below(size_t(Kind::library) + 1));
+  e.kind = Kind(r.index_under(size_t(Kind::library) + 1));
   e.node = nullptr;
   if (int node = r.index_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
   e.kernels = r.index_or_none(plan.kernels.size());
   bool kernel = e.kind == Kind::kernel;
   if (kernel != !e.node || kernel != (e.kernels >= 0)) return false;
-  r.number_below(e.inputs, values, e.node);
-  r.number_below(e.outputs, values);
+  r.index_under(e.inputs, values, e.node);
+  r.index_under(e.outputs, values);
   size_t operands = e.inputs.size() + e.outputs.size();
-  r.number_below(e.empty, operands);
-  r.number_below(e.alike, operands);
-  r.number_below(e.dead, values);
+  r.index_under(e.empty, operands);
+  r.index_under(e.alike, operands);
+  r.index_under(e.dead, values);
   e.may_be_epilogue = r.word();
   if (e.node) e.find_library();
   if (kernel)
@@ -362,7 +174,7 @@ bool fits(const Plan& plan, const Outline& o, size_t values) {
 }
 
 std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, IntSpan symbols) {
-  Reader r(bytes);
+  ByteReader r(bytes);
   auto plan = std::make_shared<Plan>();
   auto outline = std::make_shared<Outline>();
   plan->outline = outline;
@@ -373,13 +185,13 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   outline->general = r.word();
   size_t forms = r.count();
   for (size_t k = 0; k < forms; ++k) {
-    int like = r.number_below(values);
+    int like = r.index_under(values);
     plan->forms.push_back(read_form(r));
     outline->forms.push_back({like, plan->forms.back().meta.dtype});
   }
-  r.number_below(outline->form, forms, true);
-  r.number_below(outline->written_to, g.inputs.size(), true);
-  r.number_below(outline->takes_over, values, true);
+  r.index_under(outline->form, forms, true);
+  r.index_under(outline->written_to, g.inputs.size(), true);
+  r.index_under(outline->takes_over, values, true);
   r.list(plan->offsets);
   r.list(plan->scratch);
   outline->kernels = r.count();
@@ -393,8 +205,8 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
     plan->epilogues.push_back(read_epilogue(r, *outline, values));
   if (r.word()) {
     Plan::Direct d;
-    r.number_below(d.inputs, g.inputs.size());
-    r.number_below(d.outputs, Plan::kDirect + g.inputs.size());
+    r.index_under(d.inputs, g.inputs.size());
+    r.index_under(d.outputs, Plan::kDirect + g.inputs.size());
     if (d.inputs.size() > Plan::kDirect || execs != 1) return nullptr;
     plan->direct = std::move(d);
   }
@@ -457,19 +269,15 @@ const codegen::Thing ReadAhead::kThing("plan", &ReadAhead::read);
 
 std::string stored_name(const std::string& op, GraphName& of_graph, const Graph& g, IntSpan symbols,
                         std::span<const op::Value> inputs, std::span<const Tensor> out) {
-  if (codegen::build_id().empty() || settings().verify || codegen::records_kernels() || !is_among_first(op))
-    return "";
+  if (!stores_plans() || !is_among_first(op)) return "";
   std::call_once(of_graph.named, [&] {
-    Identity identity;
-    identity.w.text(codegen::build_id());
-    identity.w.text(codegen::target_features());
-    identity.graph(g);
-    of_graph.captures = identity.captures;
-    if (identity.complete) of_graph.name = hex(sha256({"graph", identity.w.bytes}));
+    auto all = bytes_of(g, Constants::layouts);
+    of_graph.captures = all.has_constants;
+    if (all.is_reproducible) of_graph.name = stored_digest("graph", all.bytes);
   });
   // A destination could share memory with a captured tensor.
   if (of_graph.name.empty() || (of_graph.captures && !out.empty())) return "";
-  Writer w;
+  ByteWriter w;
   w.text(of_graph.name);
   w.word(uint64_t(default_dtype()));
   w.list(symbols);
@@ -494,7 +302,7 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   std::string folder = codegen::user_folder();
   if (folder.empty()) return;
   auto& outline = *plan.outline;
-  Writer w;
+  ByteWriter w;
   w.word(plan.arena);
   w.word(plan.peak);
   w.word(outline.general &&

@@ -15,11 +15,17 @@
 
 namespace facula::run {
 
-// The part of a plan's name that depends on the graph alone, computed once.
+// The part of a plan's name that depends on the graph alone: the name of the stored graph, or else computed once.
 struct GraphName {
   std::once_flag named;
   std::string name;       // empty: plans of the graph are not stored
   bool captures = false;  // whether the graph has constants
+  void set(std::string stored, bool has_constants) {
+    std::call_once(named, [&] {
+      name = std::move(stored);
+      captures = has_constants;
+    });
+  }
 };
 // The name of a plan; empty if it is not to be stored. `op`: the operator of the program; `symbols`: values of the symbols of `g`.
 std::string stored_name(const std::string& op, GraphName& of_graph, const graph::Graph& g, IntSpan symbols,
