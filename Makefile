@@ -34,6 +34,10 @@ test: build ## run all tests
 	echo; echo "C++:    $$(grep 'tests passed' $(BUILD)/test-cpp.log || tail -n 1 $(BUILD)/test-cpp.log)"; \
 	echo "Python: $$(tail -n 1 $(BUILD)/test-python.log)"; exit $$failed
 
+test-compiled: package ## run Python tests whose functions are compiled (ARGS=tests/python/test_nn.py)
+	$(TEST_RUN) PYTHONPATH=$(BUILD)/python:tests/python $(PYTHON_ENV) -m pytest -q -p no:cacheprovider \
+	    -p support.everything_compiled -n $(JOBS) --dist worksteal $(or $(ARGS),tests/python)
+
 test-distributed: package ## run groups over network namespaces, which stand for hosts (needs the right to create them: root)
 	$(TEST_RUN) $(RUN) tests/distributed/hosts.py $(ARGS)
 

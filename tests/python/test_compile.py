@@ -361,3 +361,18 @@ def test_checked_calls_report_a_difference(monkeypatch):
     wrong(x)
     with pytest.raises(RuntimeError, match="call 2 of <lambda> differs.*the elements of the result"):
         wrong(x)
+
+
+def test_an_out_of_another_dtype_is_treated_as_in_eager_mode():
+    halves = facula.tensor([[0.0, 1.0, 2.0], [1.0, 1.0, 5.0]], dtype=facula.float16)
+
+    def f(x):
+        return facula.std(x, 1, out=facula.empty(2))
+
+    run = facula.compile(f)
+    for _ in range(3):
+        assert run(halves).tolist() == f(halves).tolist()
+    wrong = facula.compile(lambda z: facula.norm(z, out=facula.empty((), dtype=facula.complex64)))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="dtype"):
+            wrong(facula.tensor([1 + 2j]))

@@ -4,6 +4,8 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import json
+import logging
 import typing
 
 import pytest
@@ -459,3 +461,50 @@ def test_functions_of_a_subclass_of_tensor_run_plainly():
         assert type(got) is type(want) and facula.equal(
             got.as_subclass(facula.Tensor), want.as_subclass(facula.Tensor)
         )
+
+
+def test_a_generator_goes_on_behind_breaks_of_its_body_and_of_its_consumer():
+    def parts(x, n):
+        for k in range(n):
+            facula._dynamo.graph_break()
+            y = x + k
+            yield y * 2
+        facula._dynamo.graph_break()
+
+    def f(x, n):
+        total = x
+        for part in parts(x, n):
+            total = total + part
+            facula._dynamo.graph_break()
+            total = total * 2
+        return total, sum(p.sum() for p in parts(x, n))
+
+    run = facula.compile(f)
+    for _ in range(4):
+        for n in (3, 2):
+            assert_equal(run(x, n), f(x, n))
+            assert_equal(run(x + 1, n), f(x + 1, n))
+
+
+def test_loggers_that_write_nothing_and_json_divide_no_program():
+    log = logging.getLogger("facula.tests.quiet")
+    log.setLevel(logging.WARNING)
+    log.isEnabledFor(logging.DEBUG), log.isEnabledFor(logging.INFO)  # it remembers the answers
+
+    def f(x, options):
+        log.debug("x is %s", x)
+        logging.getLogger("facula.tests.quiet").info("scale %s", options)
+        return x * json.loads(json.dumps(options))["scale"]
+
+    check(f, x, {"scale": 2, "names": ["a", None]})
+    log.setLevel(logging.DEBUG)  # a compiled function sees it
+
+    class Records(logging.Handler):
+        def emit(self, record):
+            seen.append(record.getMessage())
+
+    seen, run = [], facula.compile(f)
+    log.addHandler(Records())
+    for _ in range(3):
+        assert_equal(run(x, {"scale": 3}), x * 3)
+    assert len(seen) == 6 and seen[1] == "scale {'scale': 3}"

@@ -15,6 +15,7 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c);
 Outcome convert(Interpreter& in, Frame& f, Call& c);
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule);
 Outcome call_folded(Interpreter& in, Frame& f, Call& c);
+Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule);
 
 PyObject* run_unpinned(const Call& c) {
   return PyObject_Vectorcall(c.callable, c.args.data(), c.positional, c.kwnames);
@@ -203,6 +204,7 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
     if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
     if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
     if (rule.policy == Policy::folded) return call_folded(in, f, c);
+    if (rule.policy == Policy::values) return call_values(in, f, c, rule);
     if (rule.policy == Policy::observed && is_observed(in, c)) return call_observed(in, f, c);
     if (rule.policy == Policy::replaced) {
       c.callable = rule.detail;

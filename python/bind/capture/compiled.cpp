@@ -104,8 +104,9 @@ class Run {
   ~Run() { s_.values = std::move(values_); }
 
   // Goes on in a state behind a break.
-  PyObject* go_on(Frames frames) {
+  PyObject* go_on(Frames frames, const BreakReport& report) {
     in_.frames = std::move(frames);
+    in_.report = report;
     return go_on(Interpreter::Stop::broke);
   }
 
@@ -118,9 +119,10 @@ class Run {
   PyObject* go_on(Interpreter::Stop stop) {
     in_.depth_limit = 150;
     while (true) {
-      if (stop == Interpreter::Stop::broke) stop = in_.step();
+      if (stop == Interpreter::Stop::broke && !in_.report.is_behind) stop = in_.step();
       if (stop == Interpreter::Stop::raised) return nullptr;
       if (stop == Interpreter::Stop::returned) return in_.result.detach();
+      in_.report.is_behind = false;
       stop = advance();
     }
   }
@@ -143,6 +145,7 @@ class Run {
                     place.segments.begin() + std::ptrdiff_t(k) + 1);
       auto stop = replay(*segment);
       if (!failed_) return stop;
+      if (program_raises_) return plainly();
       misses += "\n  not: the program raises " + *failed_;
     }
     return capture(place, misses);
@@ -202,6 +205,7 @@ class Run {
       result = run_segment(segment, values_, in_.frames);
     } catch (const ProgramFailed& e) {  // nothing was written
       failed_ = e.text;
+      program_raises_ = e.accepts;
       values_.clear();
       return Interpreter::Stop::raised;
     } catch (const PythonError&) {
@@ -210,6 +214,7 @@ class Run {
     }
     roots_.clear();
     clear_values(segment, values_);
+    in_.report = segment.report;
     if (!segment.returns) return Interpreter::Stop::broke;
     in_.result = std::move(result);
     return Interpreter::Stop::returned;
@@ -250,6 +255,7 @@ class Run {
       if (s_.dynamic == Dynamic::always && sizes != FreeSizes::none) sizes = FreeSizes::all;
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
+      if (in_.program_failed) return program_failed(e, std::move(copy));
       auto& sizes = place.changing.free_sizes;
       bool any_free = sizes == FreeSizes::all || (sizes != FreeSizes::none && !place.changing.sizes.empty());
       if (any_free) {  // sizes as symbols may be the reason
@@ -266,6 +272,19 @@ class Run {
     log("captured from " + where, misses);
     note(place, c);
     return c.stop;
+  }
+
+  // The program of a segment raised an error when it was run for the first time, and its effects have been taken back. The
+  // function itself runs again, if the segment is its first one; else the error is raised where the capture has stopped.
+  Interpreter::Stop program_failed(const Error& e, std::unique_ptr<Frame> copy) {
+    log(std::string("runs plainly, since its program raises ") + e.what(), "");
+    if (!copy) {
+      set_python_error();
+      return in_.handle();
+    }
+    in_.frames.clear();
+    in_.frames.push_back(std::move(copy));
+    return plainly();
   }
 
   void note(Place& place, CaptureResult& c) {
@@ -310,6 +329,7 @@ class Run {
   std::vector<PyObject*> roots_;
   std::vector<PyRef> values_;
   std::optional<std::string> failed_;  // the error of the program that ran last
+  bool program_raises_ = false;        // although its assumptions hold
   Modes modes_;
 };
 
@@ -364,7 +384,7 @@ PyObject* begin(State& s, PyObject* function, PyObject* const* args, size_t n, b
   fits = true;
   ++s.hits;
   clear_values(*segment, scratch.values);
-  return segment->returns ? result.detach() : Run(s).go_on(std::move(frames));
+  return segment->returns ? result.detach() : Run(s).go_on(std::move(frames), segment->report);
 }
 
 bool is_interpretable(PyObject* function) {

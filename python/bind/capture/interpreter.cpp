@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "../autograd.h"
 #include "../types.h"
+#include "facula/run/open_trace.h"
 
 namespace facula::bind::capture {
 
@@ -110,9 +112,40 @@ Interpreter::Stop Interpreter::step() {
   return s;
 }
 
+Interpreter::Stop Interpreter::handle() {
+  Recorder* outer = std::exchange(recorder, nullptr);
+  Stop s = unwind() ? loop(false) : Stop::raised;
+  recorder = outer;
+  return s;
+}
+
+namespace {
+
+// Whether `exit` is the __exit__ of a mode of this package, which passes exceptions on.
+bool is_exit_of_mode(PyObject* exit) {
+  if (PyCFunction_Check(exit)) return is_grad_mode(PyCFunction_GET_SELF(exit));
+  PyObject* function = PyMethod_Check(exit) ? PyMethod_GET_FUNCTION(exit) : exit;
+  return PyFunction_Check(function) && is_our_module(PyFunction_GET_GLOBALS(function));
+}
+
+}  // namespace
+
+bool Interpreter::has_handlers() const {
+  return std::ranges::any_of(frames, [](auto& f) {
+    const Handler* h = f->code->handler_of(f->last);
+    if (!h) return false;
+    auto& ops = f->code->ops;
+    bool is_with = size_t(h->target) + 1 < ops.size() && ops[size_t(h->target)].op == Op::push_exc_info &&
+                   ops[size_t(h->target) + 1].op == Op::with_except_start;
+    return !(is_with && h->depth > 0 && is_exit_of_mode(f->stack[size_t(h->depth) - 1].get()));
+  });
+}
+
 Interpreter::Stop Interpreter::loop(bool once) {
   int countdown = 0;
+  auto* trace = recorder && is_later_segment ? run::OpenTrace::current() : nullptr;
   do {
+    size_t calls = trace ? trace->calls() : 0;
     Frame& f = frame();
     f.last = f.ip++;
     const MicroOp& op = f.code->ops[size_t(f.last)];
@@ -123,7 +156,11 @@ Interpreter::Stop Interpreter::loop(bool once) {
       continue;
     }
     switch (execute(*this, f, op)) {
-      case Outcome::next: break;
+      case Outcome::next:
+        if (!trace || trace->calls() <= calls || !trace->may_refuse_since(calls) || !has_handlers()) break;
+        breaks("an operator that may refuse elements, in a block with handlers of exceptions");
+        report.is_behind = true;
+        return Stop::broke;
       case Outcome::breaks: f.ip = f.last; return Stop::broke;
       case Outcome::raised:
         if (!unwind()) return Stop::raised;

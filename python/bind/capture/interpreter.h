@@ -15,7 +15,8 @@ enum class Outcome : uint8_t { next, raised, breaks, returned };
 struct BreakReport {
   std::string reason, fix, file;
   int line = 0;
-  bool quiet = false;  // not the user's: an iterator from before an earlier break
+  bool quiet = false;      // not the user's: an iterator from before an earlier break
+  bool is_behind = false;  // the capture stopped behind an instruction, and the next one can be captured
 };
 
 class Interpreter {
@@ -25,8 +26,13 @@ class Interpreter {
   PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
   bool has_effects = false;  // of the segment that was captured last, besides its program
+  bool program_failed =
+      false;  // the program of the segment that was captured last raised an error when it ran
   PyRef result;
   size_t depth_limit = 150;
+  // The function cannot run again from its begin: an error of the program is raised where the capture has stopped, so
+  // that calls that may refuse elements divide a block with handlers.
+  bool is_later_segment = false;
   bool reraises = false;  // the exception that is set has this frame in its traceback already
 
   enum class Stop : uint8_t { returned, raised, broke };
@@ -34,6 +40,8 @@ class Interpreter {
   Stop run();
   // Runs the next micro-operation without recording it.
   Stop step();
+  // Goes on without recording in the handler of the exception that is set.
+  Stop handle();
   Frame& frame() { return *frames.back(); }
 
   // Runs the frame of a generator for C code; a new reference, or null.
@@ -54,6 +62,8 @@ class Interpreter {
 
  private:
   Stop loop(bool once);
+  bool has_handlers()
+      const;      // some frame is within `try`, or `with` of something else than a mode of this package
   bool unwind();  // an exception is set: the innermost handler, or false
   void add_traceback(Frame& f);
   void end_generator(Frame& f);

@@ -160,7 +160,12 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, Recorde
   if (backend) trace.compile_by(backend_of(backend, r, program));
   // The handles become aliases of the tensors that they stand for.
   for (auto& [o, tensor] : r.replaced) tensors.push_back(tensor_of(o.get()));
-  program.segment = trace.close(tensors);
+  try {
+    program.segment = trace.close(tensors);
+  } catch (...) {
+    r.program_failed = trace.has_failed();
+    throw;
+  }
   r.restore();
   auto& capture = program.segment->program().capture();
   bool does_nothing = capture.graph.nodes.empty() && capture.graph.mutated.empty() && capture.slots.empty();

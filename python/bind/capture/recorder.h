@@ -32,9 +32,10 @@ class Recorder {
   std::vector<PyRef> handles;  // results of operators
   // Handles that are the gradients of outside tensors at the end of the segment, with these.
   std::unordered_map<PyObject*, PyObject*> gradients;
-  std::string failure;  // if not empty: the segment cannot be used, and its calls must not run
-  std::string once;     // if not empty: why later calls cannot run the segment
-  int line = 0;         // of the instruction that runs
+  std::string failure;          // if not empty: the segment cannot be used, and its calls must not run
+  bool program_failed = false;  // the program raised an error when it ran for the first time
+  std::string once;             // if not empty: why later calls cannot run the segment
+  int line = 0;                 // of the instruction that runs
   // The line of the instruction that runs, and of the calls that it records.
   void at_line(PyObject* file, int number);
 

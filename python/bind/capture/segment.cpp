@@ -198,7 +198,8 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     }
   } recording{in, std::exchange(current_recorder, &r)};
   in.recorder = &r;
-  in.has_effects = false;
+  in.has_effects = in.program_failed = false;
+  in.is_later_segment = in.frames.size() > 1 || in.frame().ip > 0;
   std::vector<PyObject*> results;
   auto body = [&] {
     c.stop = in.run();
@@ -211,6 +212,7 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
   } catch (const Error&) {  // the call runs again, plainly
     all.undo();
     in.has_effects = false;
+    in.program_failed = r.program_failed;
     throw;
   }
   for (size_t k = 0; k < results.size(); ++k) numbers[results[k]] = int(k);
@@ -230,6 +232,9 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   r.is_begin = true;
   begin(in, r);
   r.is_begin = false;
+  std::vector<PyRef> running;  // generators
+  for (auto& f : in.frames)
+    if (f->generator) running.push_back(f->generator);
   CaptureResult c{Interpreter::Stop::raised, nullptr, ""};
   Exception raised;
   size_t closed = closed_generators();
@@ -247,6 +252,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   segment->returns = c.stop == Interpreter::Stop::returned;
   if (segment->returns) segment->result = b.t.value(in.result.get());
   else b.state();
+  for (auto& g : running) b.t.leave(g.get());
   PyRef handled(PyErr_GetHandledException());
   if (!segment->returns && handled && handled.get() != Py_None)
     b.t.reason = "it stops inside of an exception handler";
@@ -263,6 +269,8 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
     c.segment = std::move(segment);
   }
   for (auto& f : in.frames) f->untouched.clear();
+  for (auto& g : running)
+    if (auto* frame = generator_of(g.get())->frame) (*frame)->untouched.clear();
   return c;
 }
 
@@ -351,7 +359,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     try {
       tensors = s.program->run(inputs);
     } catch (const PythonError&) { throw; } catch (const Error& e) {
-      throw ProgramFailed{e.what()};
+      throw ProgramFailed{e.what(), s.program->segment->accepts(inputs)};
     } catch (...) { throw ProgramFailed{"an error"}; }
     auto& instructions = s.values.instructions;
     bool is_only_result =

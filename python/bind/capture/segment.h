@@ -64,13 +64,14 @@ class Template {
       fill_dict,
       fill_set,
       fill_cell,
-      fill_instance
+      fill_instance,
+      fill_generator  // that ran when the segment began: its frame, none if it has ended
     } kind;
     int out = -1;
     PyRef object;
     int64_t number = 0;
     std::vector<int> operands;
-    const Frame* frame = nullptr;  // of a generator: the layout, without values
+    const Frame* frame = nullptr;  // of a generator: the layout, without values; null: it has ended
   };
   std::vector<Instruction> instructions;
   std::vector<std::unique_ptr<Frame>> layouts;
@@ -88,6 +89,7 @@ class TemplateBuilder {
       : recorder_(r), results_(std::move(results)) {}
   int value(PyObject* o);  // -1 for null
   int root(Py_ssize_t slot, PyObject* o);
+  void leave(PyObject* generator);  // which ran when the segment began
   bool failed() const { return !reason.empty(); }
   std::string reason;
   Template created;
@@ -104,6 +106,7 @@ class TemplateBuilder {
   int instance(PyObject* o);
   int reduced(PyObject* o);
   int generator(PyObject* o);
+  const Frame* layout(const Frame& f, std::vector<int>& parts);
   int fail(PyObject* o);
   int other(PyObject* o);
 
@@ -161,9 +164,10 @@ const Guard* first_failure(Segment& s, Roots roots, std::vector<PyRef>& values);
 // Sets `values` back to what first_failure() expects.
 void clear_values(const Segment& s, std::vector<PyRef>& values);
 
-// The program of a segment raised an error before anything was written.
+// The program of a segment raised an error before anything was written. `accepts`: although its assumptions hold.
 struct ProgramFailed {
   std::string text;
+  bool accepts = false;
 };
 // Runs the segment on the values of its sources. Its result, or the frames of the next state in `frames`.
 PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames);

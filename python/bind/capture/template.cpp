@@ -255,18 +255,36 @@ int TemplateBuilder::reduced(PyObject* o) {
 int TemplateBuilder::generator(PyObject* o) {
   GeneratorObject* g = generator_of(o);
   if (!g->frame) return nodes_[o] = add({Kind::running_generator, -1, PyRef::share(g->name), g->running});
-  Frame& f = **g->frame;
+  std::vector<int> parts;
+  const Frame* frame = layout(**g->frame, parts);
+  return nodes_[o] = add({Kind::generator, -1, {}, g->started, std::move(parts), frame});
+}
+
+// The layout of a frame, whose values become `parts`.
+const Frame* TemplateBuilder::layout(const Frame& f, std::vector<int>& parts) {
   auto layout = std::make_unique<Frame>();
   layout->code = f.code;
   layout->ip = f.ip;
   layout->last = f.last;
   layout->role = f.role;
-  std::vector<int> parts{value(f.function.get())};
-  for (auto* list : {&f.locals, &f.stack})
-    for (auto& s : *list) parts.push_back(value(s.get()));
+  parts.push_back(value(f.function.get()));
+  for (size_t k = 0; k < f.locals.size(); ++k) {
+    PyObject* local = f.locals[k].get();
+    bool untouched = !f.untouched.empty() && f.untouched[k];
+    parts.push_back(untouched ? root(f.first_root + Py_ssize_t(k), local) : value(local));
+  }
+  for (auto& s : f.stack) parts.push_back(value(s.get()));
   created.layouts.push_back(std::move(layout));
-  return nodes_[o] =
-             add({Kind::generator, -1, {}, g->started, std::move(parts), created.layouts.back().get()});
+  return created.layouts.back().get();
+}
+
+void TemplateBuilder::leave(PyObject* o) {
+  GeneratorObject* g = generator_of(o);
+  if (g->running) return;  // its frame is one of the state
+  int out = value(o);
+  std::vector<int> parts;
+  const Frame* frame = g->frame ? layout(**g->frame, parts) : nullptr;
+  add({Kind::fill_generator, out, {}, 0, std::move(parts), frame});
 }
 
 // ---- making
@@ -301,7 +319,7 @@ struct Maker {
     return created;
   }
 
-  PyRef generator(const Template::Instruction& i) const {
+  std::unique_ptr<Frame> frame(const Template::Instruction& i) const {
     auto f = std::make_unique<Frame>();
     f->code = i.frame->code;
     f->ip = i.frame->ip;
@@ -313,7 +331,10 @@ struct Maker {
     auto locals = size_t(f->code->locals);
     for (size_t k = 1; k < i.operands.size(); ++k)
       (k <= locals ? f->locals : f->stack).push_back(at(i.operands[k]));
-    PyRef created = make_generator(std::move(f));
+    return f;
+  }
+  PyRef generator(const Template::Instruction& i) const {
+    PyRef created = make_generator(frame(i));
     generator_of(created.get())->started = i.number;
     return created;
   }
@@ -333,6 +354,12 @@ struct Maker {
           checked(PyODict_Check(o) ? PyODict_SetItem(o, borrowed(i.operands[k]), borrowed(i.operands[k + 1]))
                                    : PyDict_SetItem(o, borrowed(i.operands[k]), borrowed(i.operands[k + 1])));
         break;
+      case Kind::fill_generator: {
+        GeneratorObject* g = generator_of(o);
+        g->running = false;
+        if (i.frame) g->frame = new std::unique_ptr<Frame>(frame(i));
+        break;
+      }
       default: {
         PyRef dict = checked(PyObject_GenericGetDict(o, nullptr));
         for (size_t k = 0; k < i.operands.size(); k += 2)

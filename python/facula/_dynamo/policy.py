@@ -12,6 +12,8 @@ import copy
 import functools
 import inspect
 import itertools
+import json
+import logging
 import math
 import operator
 import sys
@@ -67,7 +69,9 @@ _CHANGES = frozenset(
 )
 
 # Modules of Python and of this package whose functions are called as a whole.
-_WHOLE_MODULES = frozenset("logging random threading pickle json importlib".split())
+_WHOLE_MODULES = frozenset("random threading pickle importlib".split())
+# Functions of `logging` that write records or take locks; others decide whether there is something to write.
+_LOGGING = frozenset("_log handle basicConfig _acquireLock _releaseLock captureWarnings shutdown".split())
 _OWN_WHOLE_MODULES = (
     "facula.fx", "facula.export", "facula.onnx", "facula.autograd.profiler_util", "facula.serialization",
 )  # fmt: skip
@@ -228,8 +232,12 @@ def classify(f: Any) -> tuple[int, Any]:
     if isinstance(f, types.FunctionType):
         is_of_python = module.partition(".")[0] in _WHOLE_MODULES or f is copy.deepcopy
         is_own = module.startswith(_OWN_WHOLE_MODULES) and not name.startswith("is_")
-        if is_of_python or is_own:
+        if is_of_python or is_own or (module == "logging" and name in _LOGGING):
             return BREAKS, f"a call of {module}.{f.__qualname__}"
+        if f in (json.dumps, json.loads):
+            return VALUES, None
+        if f is logging.getLogger:
+            return FOLDED, None
         if name == "graph_break" and module == "facula._dynamo":
             return BREAKS, "graph_break()"
         if "_dynamo_disable" in vars(f):

@@ -115,6 +115,7 @@ FACULA_FAMILY(arithmetic) {
       .alias("divide")
       .dtypes(d::integral | d::floating)
       .in_place()
+      .checks()
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         if (!c.has("rounding_mode"))
           return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) /
@@ -141,6 +142,7 @@ FACULA_FAMILY(arithmetic) {
       .grad_name(catalog::not_implemented())
       .vjp(catalog::NoDerivative{"aten::floor_divide"})
       .in_place()
+      .checks()
       .pointwise([](Expr a, Expr b) { return floordiv(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
   define("remainder(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
@@ -148,6 +150,7 @@ FACULA_FAMILY(arithmetic) {
       .grad_name([](const Call& c) { return grad_name("Remainder", is_number(c["other"]) ? 0 : 1); })
       .dtypes(d::integral | d::floating)
       .in_place()
+      .checks()
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return remainder(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("fmod(Tensor self, Tensor|Scalar other) -> Tensor")
@@ -155,6 +158,7 @@ FACULA_FAMILY(arithmetic) {
       .doc("C's fmod: the sign of the dividend.")
       .dtypes(d::integral | d::floating)
       .in_place()
+      .checks()
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return fmod(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("pow(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")

@@ -90,6 +90,7 @@ FACULA_FAMILY(cholesky) {
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
       .shape(right_sizes)
+      .checks()
       .library("linalg_ldl_solve")
       .batched_in_front()
       .reference([](const Tensor& LD, const Tensor&, const Tensor& B,

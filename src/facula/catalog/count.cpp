@@ -156,6 +156,7 @@ FACULA_FAMILY(count) {
       .dtypes(d::integral)
       .result(ResultType::int64)
       .shape([](const Call&) { return Dims{SymInt(sym::kMostSize)}; })
+      .checks()
       .data_dependent("counts")
       .reference([](const Tensor& self, const SymInt& minlength) {
         SymInt size = minlength;

@@ -286,6 +286,7 @@ FACULA_FAMILY(cross_entropy) {
                                  Dims(c.sizes("linear_weight")),
                                  {c.size("linear_weight", 0)}};
       })
+      .checks()
       .library("linear_cross_entropy")
       .reference([](const Call& c, const Tensor& input, const Tensor& linear_weight, const Tensor& target,
                     std::optional<Tensor> bias, std::optional<Tensor> weight) {

@@ -165,6 +165,7 @@ FACULA_FAMILY(ctc) {
             << "not implemented for " << c.dtype("log_probs");
         return loss_sizes(c);
       })
+      .checks()
       .library("ctc_loss")
       .reference([](const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                     const Tensor& target_lengths, int64_t blank, bool zero_infinity) {
@@ -200,6 +201,7 @@ FACULA_FAMILY(ctc) {
             << " sequences, got " << c.dtype("grad") << to_string(c.sizes("grad"));
         return Dims(c.sizes("log_probs"));
       })
+      .checks()
       .library("ctc_loss_backward")
       .reference([](const Tensor& grad, const Tensor& log_probs, const Tensor& targets,
                     const Tensor& input_lengths, const Tensor& target_lengths, int64_t blank,

@@ -105,6 +105,7 @@ FACULA_FAMILY(decompose) {
         return std::vector<Dims>{of_matrices(sizes, m, full ? m : k), without_columns(sizes, k),
                                  of_matrices(sizes, full ? n : k, n)};
       })
+      .checks()
       .library("linalg_svd")
       .batched_in_front()
       .reference([](const Tensor& A, bool full_matrices, std::optional<std::string_view>) {
@@ -125,6 +126,7 @@ FACULA_FAMILY(decompose) {
         check_input(c, "A");
         return without_columns(c.sizes("A"), rank_of(c, "A"));
       })
+      .checks()
       .library("linalg_svdvals")
       .batched_in_front()
       .reference([](const Tensor& A, std::optional<std::string_view>) {

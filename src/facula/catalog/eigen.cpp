@@ -108,6 +108,7 @@ FACULA_FAMILY(eigen) {
         check_uplo(c);
         return std::vector<Dims>{without_columns(c.sizes("self"), c.size("self", -1)), Dims(c.sizes("self"))};
       })
+      .checks()
       .library("linalg_eigh")
       .batched_in_front()
       .reference([](const Tensor& self, std::string_view uplo) {
@@ -129,6 +130,7 @@ FACULA_FAMILY(eigen) {
         check_uplo(c);
         return without_columns(c.sizes("self"), c.size("self", -1));
       })
+      .checks()
       .library("linalg_eigvalsh")
       .batched_in_front()
       .reference(
@@ -151,6 +153,7 @@ FACULA_FAMILY(eigen) {
         check_input(c, "self", true);
         return std::vector<Dims>{without_columns(c.sizes("self"), c.size("self", -1)), Dims(c.sizes("self"))};
       })
+      .checks()
       .library("linalg_eig")
       .batched_in_front()
       .reference([](const Tensor& self) { return eigen(self); })
@@ -169,6 +172,7 @@ FACULA_FAMILY(eigen) {
         check_input(c, "self", true);
         return without_columns(c.sizes("self"), c.size("self", -1));
       })
+      .checks()
       .library("linalg_eigvals")
       .batched_in_front()
       .reference([](const Tensor& self) { return std::get<0>(eigen(self)); })

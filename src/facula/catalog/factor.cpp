@@ -162,6 +162,7 @@ FACULA_FAMILY(factor) {
         sizes.back() = c.integer("rows");
         return sizes;
       })
+      .checks()
       .library("lu_permutation")
       .batched_in_front()
       .reference([](const Tensor& pivots, int64_t rows) { return permutation(pivots, rows); })
@@ -215,6 +216,7 @@ FACULA_FAMILY(factor) {
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
       .shape(right_sizes)
+      .checks()
       .library("linalg_lu_solve_factored")
       .batched_in_front()
       .reference([](const Tensor& LU, const Tensor& pivots, const Tensor& B, bool adjoint) {

@@ -293,6 +293,7 @@ FACULA_FAMILY(linalg) {
       .bind(hidden)
       .dtypes(kExact)
       .shape(square_sizes())
+      .checks()
       .library("linalg_cholesky")
       .batched_in_front()
       .reference([](const Tensor& A, bool) { return lower_factor(A); })

@@ -87,6 +87,7 @@ FACULA_FAMILY(max_pool) {
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad", "taps"})
       .channels_last(ChannelsLast::reads)
+      .checks()
       .library("max_pool2d_backward")
       .batched([](const Batched& b) {  // it joins the first dimension
         auto& c = b.logical();

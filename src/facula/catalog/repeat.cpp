@@ -38,6 +38,7 @@ FACULA_FAMILY(repeat) {
             << to_string(counts.sizes());
         return Dims{SymInt(sym::kMostSize)};
       })
+      .checks()
       .data_dependent("repeated_positions")
       .reference([](const Tensor& counts) {
         runtime_check(!any(lt(counts, 0)).item().to_bool(), "repeat_interleave")

@@ -173,6 +173,7 @@ FACULA_FAMILY(unpool) {
           "Zeros of `size` with the elements of self at index along the last dimension, of several at one place the last. As in PyTorch "
           "the gradient goes to all of them, and a direction comes from the last.")
       .bind(hidden)
+      .checks()
       .composite([](const Tensor& self, const Tensor& index, SymSpan size) {
         return scatter(zeros(size, self.dtype()), -1, index, self);
       })
@@ -183,6 +184,7 @@ FACULA_FAMILY(unpool) {
   define("_unpool_backward(Tensor grad, Tensor index) -> Tensor")
       .doc("The gradient of _unpool, whose own is _unpool.")
       .bind(hidden)
+      .checks()
       .composite([](const Tensor& grad, const Tensor& index) { return gather(grad, -1, index); })
       .undifferenced("of several elements at one place the last is the direction")
       .samples({"grad[2, 4], index<4>[2, 3]"});

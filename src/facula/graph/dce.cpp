@@ -7,6 +7,13 @@
 
 namespace facula::graph {
 
+bool may_refuse(const Node& n) {
+  // Without elements that it refuses, a pointwise operator refuses divisors, of integers alone.
+  bool divides = n.op->is<op::Pointwise>() && n.op->refusals.empty();
+  if (divides && !is_integral(n.results.at(0)->tensor.dtype())) return false;
+  return n.op->effects.checks || n.op->is<op::Foreign>();
+}
+
 void remove_dead(Graph& g) {
   std::vector<bool> live(g.values().size());  // by number
   auto mark = [&](const Value* v) { live[size_t(v->id)] = true; };

@@ -10,6 +10,8 @@ namespace facula::graph {
 //   ensures: order is kept; calls with effects (writes, random draws) remain
 //   cost:    linear in nodes
 void remove_dead(Graph& g);
+// Whether the call may raise an error about elements.
+bool may_refuse(const Node& n);
 
 // cse.cpp: merges equal calls (same operator, values and attributes) of repeatable operators, except for calls that
 // compute two separate results of the program.

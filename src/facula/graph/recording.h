@@ -76,6 +76,8 @@ class Recording {
  private:
   void give_inputs();
   void list_writes();
+  // Makes outputs of results that nobody reads, of calls that may refuse elements: their errors are the function's.
+  void keep_checks();
 
   Graph graph_;
   Capture* capture_;

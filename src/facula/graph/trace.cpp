@@ -160,6 +160,27 @@ void Recording::list_writes() {
   }
 }
 
+void Recording::keep_checks() {
+  auto refuses = [](const auto& n) { return may_refuse(*n) && !n->op->template is<op::Foreign>(); };
+  if (std::ranges::none_of(graph_.nodes, refuses)) return;
+  std::vector<bool> live(graph_.values().size());  // by number
+  auto mark = [&](const Value* v) { live[size_t(v->id)] = true; };
+  for (auto* o : graph_.outputs)
+    if (o) mark(o);
+  for (auto& [i, v] : graph_.mutated) mark(v);
+  for (size_t k = graph_.nodes.size(); k-- > 0;) {
+    auto& n = graph_.nodes[k];
+    auto& effects = n->op->effects;
+    bool used = n->op->schema.mutates() || effects.draws || effects.ordered ||
+                std::ranges::any_of(n->results, [&](auto* r) { return live[size_t(r->id)]; });
+    if (!used && refuses(n)) {
+      if (!n->op->is<op::DataDependent>()) graph_.outputs.push_back(n->results.at(0));
+      used = true;
+    }
+    if (used) each_operand(*n, mark);
+  }
+}
+
 Graph Recording::finish(std::span<const Tensor> results) {
   for (auto& t : results) {
     auto* v = !t.defined() ? nullptr : tracer_.is_own(t) ? value_of(t) : tracer_.constant(t);
@@ -184,6 +205,7 @@ Graph Recording::finish(std::span<const Tensor> results) {
     for (auto& [i, v] : graph_.mutated)
       if (size_t captured = graph_.inputs.size() - capture_->captured.size(); size_t(i) >= captured)
         tracer_.check_names(capture_->captured[size_t(i) - captured], capture_->captured);
+  if (capture_) keep_checks();
   auto outdated = capture_ && !capture_->differentiates ? tracer_.outdated() : std::vector<const Node*>();
   remove_dead(graph_);
   for (auto* n : outdated)

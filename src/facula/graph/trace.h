@@ -65,6 +65,8 @@ struct Capture {
     uint64_t hooks = 0;  // of the leaf (autograd::hooks_digest), which the trace has called
     // The number of the input that `before` is, so that each call has its own contents, or -1.
     int before_input = -1;
+    // A call that may raise an error about elements precedes the change; the slot has its contents then.
+    bool changes_late = false;
   };
   std::vector<Slot> slots;
   // The elements of a tensor from outside that the function read, as bytes in order. The program is only valid for

@@ -274,6 +274,7 @@ void Gradients::finish(Capture& c, const InputNumbers& outside) {
     int input = s.argument >= 0 ? s.argument : number_of(s.leaf);
     c.slots.push_back({input, input < 0 ? s.leaf : Tensor(), s.relied ? s.before : Tensor(), s.relied});
     c.slots.back().hooks = s.hooks;
+    c.slots.back().changes_late = s.is_late;
     c.slots.back().before_input = number_of(c.slots.back().before);
     if (now.defined() && tracer_.is_own(now)) {
       c.slots.back().output = int(graph_->outputs.size());
@@ -301,7 +302,14 @@ void Gradients::slot_of(const Tensor& leaf, bool reads) {
   auto [it, fresh] = slot_numbers_.try_emplace(leaf.impl(), slots_.size());
   if (!fresh) return;
   slots_.push_back({argument, leaf, autograd::ensure_meta(leaf).grad, reads,
-                    argument < 0 ? autograd::hooks_digest(leaf) : 0});
+                    argument < 0 ? autograd::hooks_digest(leaf) : 0, may_refuse_before_now()});
+}
+
+// Whether one of the calls so far may raise an error about elements.
+bool Gradients::may_refuse_before_now() {
+  for (; examined_ < graph_->nodes.size() && !may_refuse_; ++examined_)
+    may_refuse_ = may_refuse(*graph_->nodes[examined_]);
+  return may_refuse_;
 }
 
 Value* Gradients::leaf_value(const Tensor& t) {

@@ -73,6 +73,7 @@ class Gradients final : public autograd::Tracing {
     Tensor leaf, before;
     bool relied;
     uint64_t hooks;
+    bool is_late;  // a call before it may raise an error about elements
   };
   struct Retained {
     Tensor tensor;
@@ -84,6 +85,7 @@ class Gradients final : public autograd::Tracing {
   void slot_of(const Tensor& leaf, bool reads);
   // The value whose gradient is the leaf's, whatever was written to its memory since.
   Value* leaf_value(const Tensor& t);
+  bool may_refuse_before_now();
   int argument_of(const Tensor& t) const;
   // The tensors whose gradient slots a backward pass fills.
   std::vector<Tensor> leaves() const;
@@ -101,6 +103,8 @@ class Gradients final : public autograd::Tracing {
   // By argument, at the beginning of the function: later writes may give it a history.
   std::vector<bool> required_;
   std::vector<Slot> slots_;
+  size_t examined_ = 0;  // calls, by may_refuse_before_now()
+  bool may_refuse_ = false;
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   std::unordered_map<const Value*, Ref<autograd::Node>> hooks_;
   std::vector<Retained> retained_;

@@ -54,6 +54,14 @@ static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor
 // A procedure may only look at the sizes of its calls, and a data-dependent call has a size; a graph can hold both.
 static bool reads_only_sizes(const Operator& o) { return o.is<op::Procedure>() || o.is<op::DataDependent>(); }
 
+// Eager mode refuses some destinations of another dtype than the result's, and computes wider for others.
+static void check_out(const Operator& o, const Results& results, std::span<const Tensor> out) {
+  for (size_t k = 0; k < out.size(); ++k)
+    trace_check(out[k].dtype() == results[k].dtype(), mode, o.name())
+        << "writes a result of " << results[k].dtype() << " to out= of " << out[k].dtype()
+        << hint("let out= have the dtype of the result");
+}
+
 // The history of a tensor after a recorded write of result `k`.
 Tracer::Written Tracer::history_after(const Operator& o, size_t k) {
   return o.differentiable && o.carries_gradient(k) ? Written::recorded : Written::ended;
@@ -125,6 +133,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     }
     return results;
   }
+  if (form == Form::out && captures_ && !inner_depth_) check_out(o, results, out);
   for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
     if (form == Form::in_place && o.is<op::View>()) {

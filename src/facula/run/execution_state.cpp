@@ -8,6 +8,7 @@
 #include "facula/run/failed_check.h"
 #include "facula/run/library_call.h"
 #include "facula/run/program.h"
+#include "facula/run/refusals.h"
 
 namespace facula::run {
 
@@ -315,7 +316,9 @@ op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inp
   if (bound_ != plan.number) bind(plan);
   take_arena();
   bind_inputs(inputs, out);
+  auto* held = Held::take();
   for (size_t k = 0; k < steps_.size(); ++k) {
+    if (held && int(k) > outline_.last_refusal) std::exchange(held, nullptr)->release();
     auto& step = steps_[k];
     if (step.epilogue && call_with_epilogue(step, steps_[k + 1])) {
       drop(step.dropped);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "facula/autograd/autograd.h"
+#include "facula/graph/passes.h"
 #include "facula/op/call.h"
 #include "facula/sym/substitute.h"
 
@@ -253,6 +254,12 @@ std::unordered_map<const TensorImpl*, size_t> OpenTrace::own_references() const 
   return counts;
 }
 
+bool OpenTrace::may_refuse_since(size_t first) const {
+  auto& nodes = recording_->graph().nodes;
+  return std::any_of(nodes.begin() + std::ptrdiff_t(std::min(first, nodes.size())), nodes.end(),
+                     [](auto& n) { return graph::may_refuse(*n); });
+}
+
 std::vector<Tensor> OpenTrace::living() const {
   std::vector<Tensor> alive;
   auto counts = own_references();
@@ -335,7 +342,12 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
   {
     Inactive outside;
     if (backend_) segment->runner_ = backend_(segment, inputs);
-    real = (*segment)(inputs);
+    try {
+      real = (*segment)(inputs);
+    } catch (const Error&) {
+      has_failed_ = segment->accepts(inputs);
+      throw;
+    }
   }
   for (size_t k = 0; k < results.size(); ++k)
     if (results[k].defined() && results[k].is_traced()) give_data(results[k], real[k]);

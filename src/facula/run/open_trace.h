@@ -134,8 +134,12 @@ class OpenTrace {
   std::vector<Tensor> living() const;
   // How often the trace itself refers to each handle that a call returned.
   std::unordered_map<const TensorImpl*, size_t> own_references() const;
+  // Whether a program of the trace raised an error when it ran, although its assumptions held.
+  bool has_failed() const { return has_failed_; }
   size_t calls() const { return recording_->graph().nodes.size(); }
   size_t values() const { return recording_->graph().values().size(); }
+  // Whether one of the calls from number `first` on may raise an error about elements when the program runs.
+  bool may_refuse_since(size_t first) const;
   // How often memory was written that is from outside, or whose first value has a number below `values`.
   int writes(size_t values) const { return recording_->tracer().writes(values); }
   // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).
@@ -168,7 +172,7 @@ class OpenTrace {
   std::vector<Symbol> symbols_;
   graph::SourceLine line_;
   Active* active_ = nullptr;
-  bool fills_last_ = false;
+  bool fills_last_ = false, has_failed_ = false;
 };
 
 Tensor number_input(const Scalar& value);

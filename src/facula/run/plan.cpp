@@ -10,6 +10,7 @@
 #include "facula/run/key.h"
 #include "facula/run/layout.h"
 #include "facula/run/pipeline.h"
+#include "facula/run/refusals.h"
 
 namespace facula::run {
 
@@ -476,7 +477,8 @@ class Planner : Arranger {
     outline_->written_to.assign(g_.graph.values().size(), -1);
     for (size_t k = 0; k < out_.size() && k < g_.outputs.size(); ++k)
       if (out_[k].defined() && g_.outputs[k] >= 0) at_[size_t(g_.outputs[k])] = out_[k];
-    if (g_.graph.mutated.empty()) return;
+    if (g_.graph.mutated.empty() && !g_.keeper) return;
+    outline_->last_refusal = last_refusal(steps_);
     std::unordered_map<const graph::Value*, size_t> writers;
     for (size_t k = 0; k < steps_.size(); ++k)
       if (steps_[k].kind == Step::Kind::kernel)
@@ -484,7 +486,9 @@ class Planner : Arranger {
     for (auto& [i, v] : g_.graph.mutated) {
       auto* input = g_.graph.inputs[size_t(i)];
       auto writer = writers.find(v);
-      if (writer == writers.end() || !may_write(*v, *input, writer->second)) continue;
+      // A write in front of an error would remain.
+      if (writer == writers.end() || int(writer->second) <= outline_->last_refusal) continue;
+      if (!may_write(*v, *input, writer->second)) continue;
       outline_->written_to[size_t(v->id)] = i;
       at_[size_t(v->id)] = at_[size_t(input->id)];
     }

@@ -81,7 +81,8 @@ struct Outline {
   };
   std::vector<Form> forms;
   const Form& form_of(int v) const { return forms[size_t(form[size_t(v)])]; }
-  size_t kernels = 0;  // their number in a plan
+  size_t kernels = 0;     // their number in a plan
+  int last_refusal = -1;  // the last step that may raise an error about elements (run/refusals.h); -1: none
   mutable IdleExecutionStates idle;
 
   // Derived from the steps, so that planning other sizes does not visit all of them.

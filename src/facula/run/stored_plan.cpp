@@ -192,6 +192,7 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   r.index_under(outline->form, forms, true);
   r.index_under(outline->written_to, g.inputs.size(), true);
   r.index_under(outline->takes_over, values, true);
+  outline->last_refusal = int(r.word());
   r.list(plan->offsets);
   r.list(plan->scratch);
   outline->kernels = r.count();
@@ -315,6 +316,7 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   w.list(outline.form);
   w.list(outline.written_to);
   w.list(outline.takes_over);
+  w.word(uint64_t(outline.last_refusal));
   w.list(plan.offsets);
   w.list(plan.scratch);
   w.word(plan.kernels.size());

@@ -11,6 +11,7 @@
 #include "facula/op/registry.h"
 #include "facula/run/autocast.h"
 #include "facula/run/graph_body.h"
+#include "facula/run/refusals.h"
 #include "facula/sym/parse.h"
 #include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
@@ -77,6 +78,13 @@ Traced::Traced(graph::Capture capture, std::string name)
   auto& last = pieces_.empty() ? graph() : pieces_.back().segment.graph;
   functional_ = functional_of(name_, last, !pieces_.empty(), keeper_);
   in_place_ = in_place_of(name_, last, !pieces_.empty(), keeper_);
+  for (auto& n : graph().nodes) {
+    if (!n->op->effects.draws) continue;
+    auto* generator = &default_generator();
+    for (auto& v : n->args.values())
+      if (v.tag == op::Tag::generator) generator = v.generator;
+    if (!std::ranges::count(generators_, generator)) generators_.push_back(generator);
+  }
   writes_.resize(graph().inputs.size());
   for (auto& [w, v] : graph().mutated) writes_[size_t(w)] = true;
 }
@@ -275,10 +283,42 @@ void Traced::check_slots(std::span<const Tensor> inputs) const {
         << hint("detach() it, or trace with one that requires them");
 }
 
+// Sets generators and gradient slots back when it is destroyed, unless the run has `succeeded`: a program that fails has no effects.
+class Traced::Undo {
+ public:
+  explicit Undo(const Traced& t) : traced_(t) {
+    for (auto* g : t.generators_) states_.emplace_back(g->seed(), g->offset());
+  }
+  ~Undo() {
+    if (succeeded) return;
+    for (size_t k = 0; k < states_.size(); ++k)
+      traced_.generators_[k]->set_state(states_[k].first, states_[k].second);
+    for (size_t k = 0; k < held.size(); ++k) autograd::ensure_meta(leaves_[k]).grad = held[k];
+  }
+  Undo(const Undo&) = delete;
+  void hold(const Tensor& leaf) {
+    Tensor grad = autograd::grad_of(leaf);
+    if (!grad.defined()) return;
+    leaves_.push_back(leaf);
+    held.push_back(std::move(grad));
+  }
+  std::vector<Tensor> held;  // gradients that were dropped
+  bool succeeded = false;
+
+ private:
+  const Traced& traced_;
+  std::vector<std::pair<uint64_t, uint64_t>> states_;
+  std::vector<Tensor> leaves_;
+};
+
 // Lets go of gradients that the program computes anew without reading them, so that their memory is free meanwhile.
-void Traced::drop_gradients(std::span<const Tensor> inputs) const {
-  for (auto& s : capture_.slots)
-    if (s.output >= 0 && !s.relied) autograd::set_grad(leaf_of(s, inputs), {});
+void Traced::drop_gradients(std::span<const Tensor> inputs, Undo& undo) const {
+  for (auto& s : capture_.slots) {
+    if (s.output < 0 || s.relied) continue;
+    auto& leaf = leaf_of(s, inputs);
+    if (s.changes_late) undo.hold(leaf);
+    autograd::set_grad(leaf, {});
+  }
 }
 
 void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const {
@@ -303,8 +343,10 @@ std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
   check_slots(inputs);
   Value args[] = {std::span<TensorImpl* const>(all)};
   bool recorded = !capture_.differentiates && autograd::needs_record(args);
-  if (!traced) drop_gradients(inputs);
-  auto results = traced || recorded ? with_history(all) : in_place(all);
+  Undo undo(*this);
+  if (!traced) drop_gradients(inputs, undo);
+  auto results = traced || recorded ? with_history(all, undo.held) : in_place(all, undo.held);
+  undo.succeeded = true;
   fill_slots(inputs, results);
   for (auto& [k, output] : capture_.retained) autograd::ensure_meta(results[k]).grad = results[output];
   results.resize(capture_.results);
@@ -321,10 +363,12 @@ void Traced::check_results(std::vector<Tensor>& results) const {
   results.resize(first);
 }
 
-std::vector<Tensor> Traced::run(const Items& all, bool in_place) const {
+std::vector<Tensor> Traced::run(const Items& all, bool in_place, std::vector<Tensor>& held) const {
   auto* mode = op::Mode::current();
   if (!pieces_.empty() && !(mode && mode->records())) return run_pieces(all, in_place);
   Value args[] = {std::span<TensorImpl* const>(all)};
+  std::optional<Held> until_safe;
+  if (!held.empty()) until_safe.emplace(held);
   return op::call(*(whole_graph_ ? whole_graph_ : in_place ? in_place_ : functional_), args).to_vector();
 }
 
@@ -393,21 +437,21 @@ void Traced::separate(std::vector<Tensor>& inputs) const {
     }
 }
 
-std::vector<Tensor> Traced::in_place(const Items& all) const {
+std::vector<Tensor> Traced::in_place(const Items& all, std::vector<Tensor>& held) const {
   autograd::GradMode off(false);
-  auto results = run(all, true);
+  auto results = run(all, true, held);
   for (auto& [w, v] : graph().mutated) Tensor(Ref<TensorImpl>::share(all[size_t(w)])).bump_version();
   return results;
 }
 
-std::vector<Tensor> Traced::with_history(Items all) const {
+std::vector<Tensor> Traced::with_history(Items all, std::vector<Tensor>& held) const {
   std::vector<Tensor> originals, copies;
   for (auto& [w, v] : graph().mutated) {  // the program and its backward pass read the old value
     originals.push_back(Tensor(Ref<TensorImpl>::share(all[size_t(w)])));
     copies.push_back(autograd::invoke("clone", {originals.back()}));
     all[size_t(w)] = copies.back().impl();
   }
-  auto results = run(all, false);
+  auto results = run(all, false, held);
   size_t outputs = results.size() - originals.size();
   for (size_t k = 0; k < originals.size(); ++k) {
     auto& original = originals[k];

@@ -74,18 +74,19 @@ class Traced {
     op::Operator* calls;  // never freed, like the operators of the whole graph
   };
   // The results of the graph and, unless `in_place`, the written values behind them.
-  std::vector<Tensor> run(const Items& all, bool in_place) const;
+  std::vector<Tensor> run(const Items& all, bool in_place, std::vector<Tensor>& held) const;
   std::vector<Tensor> run_pieces(const Items& all, bool in_place) const;
   void separate(std::vector<Tensor>& inputs) const;
   // The two ways to write: in place; or, where the tape or another trace records the call, as results that replace inputs.
-  std::vector<Tensor> in_place(const Items& all) const;
-  std::vector<Tensor> with_history(Items all) const;
+  std::vector<Tensor> in_place(const Items& all, std::vector<Tensor>& held) const;
+  std::vector<Tensor> with_history(Items all, std::vector<Tensor>& held) const;
   Items checked(std::span<const Tensor> inputs) const;
   void check_names(const Items& all) const;
   void check_sizes(IntSpan symbols) const;
   void check_modes(std::span<const Tensor> inputs) const;
   void check_slots(std::span<const Tensor> inputs) const;
-  void drop_gradients(std::span<const Tensor> inputs) const;
+  class Undo;
+  void drop_gradients(std::span<const Tensor> inputs, Undo& undo) const;
   void fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> results) const;
   void check_results(std::vector<Tensor>& results) const;
 
@@ -93,7 +94,8 @@ class Traced {
   graph::Capture capture_;
   std::vector<Check> checks_;
   std::optional<Modes> modes_;
-  std::vector<bool> writes_;  // by input: whether it is written
+  std::vector<bool> writes_;            // by input: whether it is written
+  std::vector<Generator*> generators_;  // from which it draws, among those of the graph
   std::shared_ptr<Keeper> keeper_ = std::make_shared<Keeper>();
   op::Operator *functional_,
       *in_place_;  // never freed, only emptied, because caches and tapes refer to operators by address

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "facula/schedule/fusion/complete.h"
 #include "facula/schedule/fusion/join.h"
 #include "facula/schedule/fusion/merge.h"
 #include "facula/schedule/fusion/state.h"
@@ -108,6 +109,7 @@ std::vector<Step> fuse(const Graph& g, Between between) {
   std::optional<sym::Shapes::With> with;
   if (g.shapes) with.emplace(*g.shapes);
   State f(g, between);
+  for (auto* v : partly_read(g, f.values, f.body_of)) f.values.require(v);
   for (auto& n : g.nodes) {
     switch (n->op->kind()) {
       case OpKind::view: break;  // created when something needs the alias itself

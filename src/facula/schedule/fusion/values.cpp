@@ -20,13 +20,6 @@ op::Geometry geometry(const Value* v) {
 
 Values::Values(const graph::Graph& g)
     : g_(g), required_(g.values().size()), uses_(g.values().size()), composes_(g.values().size(), -1) {
-  auto require = [&](Value* v) {
-    while (v && !required_[size_t(v->id)]) {
-      required_[size_t(v->id)] = true;
-      if (!is_view(v)) return;
-      v = base_of(v);
-    }
-  };
   for (auto* o : g_.outputs)
     if (o) require(o);
   for (auto& [i, v] : g_.mutated) require(v);
@@ -38,6 +31,14 @@ Values::Values(const graph::Graph& g)
       for (auto* v : values)
         if (v) require(v);
     if (n->op->is<op::View>() && !n->results.empty() && !composes(n->results[0])) require(values.at(0));
+  }
+}
+
+void Values::require(Value* v) {
+  while (v && !required_[size_t(v->id)]) {
+    required_[size_t(v->id)] = true;
+    if (!is_view(v)) return;
+    v = base_of(v);
   }
 }
 

@@ -15,6 +15,7 @@ class Values {
   graph::Value* at(int id) const { return g_.values()[size_t(id)].get(); }
   // True if the value has to be in memory whatever is fused: an output, a mutated input, or a library operand.
   bool is_required(int id) const { return required_[size_t(id)]; }
+  void require(graph::Value* v);                        // has it, or what it is a view of, in memory
   int uses(int id) const { return uses_[size_t(id)]; }  // how often it is an operand
 
   static bool is_view(const graph::Value* v);
