@@ -11,10 +11,11 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Sets how exact products of float32 matrices are on processors with a matrix unit for bfloat16 (Intel AMX).
+    """Sets how exact products of float32 matrices are on processors with a matrix unit for bfloat16
+    (Intel AMX). Other processors compute in float32, whatever it says.
 
-    ``"highest"``: errors as of a chain of float32 additions; ``"high"``: about 2^-16 of ``|a| @ |b|``; ``"medium"``: bfloat16's.
-    Other processors compute in float32, whatever it says.
+    ``"highest"``: errors as of a chain of float32 additions; ``"high"``: about 2^-16 of ``|a| @ |b|``;
+    ``"medium"``: bfloat16's.
     """
     global _precision
     if precision in _PRECISIONS:

@@ -394,7 +394,7 @@ class GraphReader {
     autograd::Derivation d = derivation();
     if (o || r_.failed()) return o;
     o = autograd::gradient_of(d);
-    if (!o || o->schema.full_name() != name) r_.refuse();
+    if (!o || op::find(name) != o) r_.refuse();
     return o;
   }
   autograd::Derivation derivation() {

@@ -25,7 +25,7 @@ class ProductTask : public NestBuilder {
   struct Element {
     Expr row, column;  // of the result
   };
-  // The part of a tile that lies in the result.
+  // The part of a tile inside of the result.
   struct Part {
     Expr row, column;  // its first element
     Expr rows, columns;

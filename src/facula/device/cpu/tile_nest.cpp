@@ -19,7 +19,7 @@ static_assert(kTileRows == kTilePairs && kTilePairs == kTileColumns);
 
 // The smallest number whose last part is not subnormal, whatever bits it has: parts have 8 bits.
 double least_number(int parts) { return std::ldexp(1.0, -126 + 8 * (parts - 1)); }
-// The smallest product of two numbers of which as many bits count as their parts have.
+// The smallest product of two numbers whose products of parts are not subnormal.
 double least_product(int parts) { return std::ldexp(1.0, -126 + 8 * parts); }
 
 // A tile [16][16][2] that is packed.
