@@ -40,7 +40,11 @@ void Cells::join(Cell& a, Cell& b, const std::vector<sym::Guard>& apart) {
 }
 
 Value* Cells::version_of(Value* v) const {
-  while (!find(v) && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
+  while (!find(v) && v->producer && v->producer->op->is<op::View>()) {
+    auto of = operands(*v->producer);
+    runtime_check(!of.empty() && of[0], v->producer->op->name()) << "is a view of no tensor";
+    v = of[0];
+  }
   return v;
 }
 

@@ -181,9 +181,11 @@ void Tracer::check_seen(Value* v, Value* base) const {
 }
 
 void Tracer::check_views(const Results& results) const {
-  for (size_t k = 0; k < results.size(); ++k)
-    if (Value* v = value_of(results[k]), *base = cells_.version_of(v); is_written_version(base))
-      check_seen(v, base);
+  for (auto& t : results.all()) {
+    Value* v = t.defined() ? value_of(t) : nullptr;
+    if (!v) continue;
+    if (Value* base = cells_.version_of(v); is_written_version(base)) check_seen(v, base);
+  }
 }
 
 Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
