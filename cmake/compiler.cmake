@@ -21,7 +21,8 @@ add_link_options(-Wl,-Bsymbolic-functions)
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Precompiled headers are known by their digests (standard_headers.cmake); no source asks for the time.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 ${CCACHE})
 endif()
 find_program(MOLD mold)
 if(MOLD)

@@ -16,6 +16,7 @@ if(bind_sources)
   Python_add_library(_C MODULE WITH_SOABI ${bind_sources})
   target_include_directories(_C PRIVATE ${PROJECT_SOURCE_DIR}/python/bind ${FACULA_GENERATED})
   facula_room_usage(_C)
+  facula_precompiled(_C facula_object_headers)
   target_link_libraries(_C PRIVATE facula)
   add_dependencies(_C facula_generated facula_package facula_neuralnetworks)
   # What `python -m facula.info` tells about the build.

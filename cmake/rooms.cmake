@@ -72,6 +72,11 @@ set_source_files_properties(${FACULA_SOURCES}/numerics/fft_lines.cpp PROPERTIES 
 # g++ 12 vectorises the loops that add the elements of ranks at -O3 alone: 47 GB/s in place of 14.
 set_source_files_properties(${FACULA_SOURCES}/distributed/reduce.cpp PROPERTIES COMPILE_OPTIONS -O3)
 
+# Options of their own do not fit headers that were precompiled without them.
+set_source_files_properties(${small_routines} ${FACULA_SOURCES}/numerics/column_strips.cpp ${FACULA_SOURCES}/numerics/tridiagonal.cpp
+                            ${FACULA_SOURCES}/numerics/fft_lines.cpp ${FACULA_SOURCES}/distributed/reduce.cpp
+                            PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+
 # clang takes ten minutes for such vectors with its sanitizers, and no fuzz target comes here.
 if(FACULA_FUZZ)
   set_property(SOURCE ${small_routines} ${FACULA_SOURCES}/numerics/batched_products.cpp ${FACULA_SOURCES}/numerics/fft_lines.cpp
@@ -102,6 +107,7 @@ function(facula_room room)
   endif()
   add_library(facula_${room} OBJECT ${sources})
   facula_room_usage(facula_${room})
+  facula_precompiled(facula_${room} facula_object_headers)
   list(FIND FACULA_ROOMS ${room} position)
   list(FIND FACULA_ROOMS run first_generated)
   if(position GREATER_EQUAL first_generated)
@@ -145,6 +151,7 @@ endfunction()
 file(GLOB llvm_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/codegen/llvm*.cpp)
 add_library(facula_llvm_objects OBJECT ${llvm_sources})
 facula_room_usage(facula_llvm_objects)
+facula_precompiled(facula_llvm_objects facula_object_headers)
 target_include_directories(facula_llvm_objects SYSTEM PRIVATE ${FACULA_LLVM_INCLUDE})
 
 function(facula_llvm_library name folder)
@@ -176,7 +183,7 @@ endfunction()
 
 # facula_nnapi_library(NAME FOLDER): libneuralnetworks.so in FOLDER, Android's interface of neural networks on this machine. It
 # stays loaded, since libfacula.so has threads.
-set_source_files_properties(${FACULA_SOURCES}/deploy/nnapi_runner.c PROPERTIES LANGUAGE CXX)
+set_source_files_properties(${FACULA_SOURCES}/deploy/nnapi_runner.c PROPERTIES LANGUAGE CXX SKIP_PRECOMPILE_HEADERS ON)
 file(GLOB nnapi_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/deploy/nnapi_host/*.cpp)
 
 function(facula_nnapi_library name folder)

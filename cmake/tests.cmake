@@ -1,6 +1,10 @@
 # tests/cpp/<room>_<subject>_test.cpp: one program test_<room> for each room, of the rooms up to that one only, so that a
 # room can be built and tested while later ones are in pieces. What a later room implements is reported by the linker.
 find_package(GTest REQUIRED)
+facula_standard_headers(facula_program_headers ${FACULA_STANDARD_HEADERS} gtest/gtest.h)
+set_target_properties(facula_program_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+target_compile_options(facula_program_headers PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
+target_link_libraries(facula_program_headers PRIVATE GTest::gtest)
 set(FACULA_TEST_DIR ${PROJECT_BINARY_DIR}/tests)
 facula_llvm_library(facula_llvm_for_tests ${FACULA_TEST_DIR})
 target_link_options(facula_llvm_for_tests PRIVATE -Wl,--unresolved-symbols=ignore-all)
@@ -19,6 +23,8 @@ foreach(room IN LISTS FACULA_ROOMS)
   add_executable(test_${room} ${sources})
   facula_link_rooms(test_${room} ${room})
   facula_room_usage(test_${room})
+  facula_precompiled(test_${room} facula_program_headers)
+  target_compile_options(test_${room} PRIVATE $<$<CONFIG:Release>:-O1>)  # what they test has -O2
   target_include_directories(test_${room} PRIVATE ${PROJECT_SOURCE_DIR}/tests/cpp)
   target_compile_definitions(test_${room} PRIVATE FACULA_SOURCE_FOLDER="${PROJECT_SOURCE_DIR}")
   target_link_libraries(test_${room} PRIVATE GTest::gtest GTest::gtest_main)
