@@ -21,7 +21,7 @@ namespace facula {
   _(verify, "FACULA_VERIFY", bool, FACULA_VERIFY_DEFAULT, "verify every intermediate representation between passes") \
   _(fuse, "FACULA_FUSE", bool, true, "run composites as fused programs (false: operator by operator)")              \
   _(libraries, "FACULA_LIBRARIES", bool, true, "run library operators by libraries (false: by their slow references)") \
-  _(products, "FACULA_PRODUCTS", std::string, "", "what multiplies matrices: generated or library (default: the faster one)") \
+  _(products, "FACULA_PRODUCTS", std::string, "", "what multiplies matrices: generated, tiles or library (default: the faster)") \
   _(shipped_cache, "FACULA_SHIPPED_CACHE", std::string, "", "folder of the kernel cache filled at build time")
 
 struct Settings {
