@@ -34,6 +34,21 @@ assert losses[-1] < 0.1 * losses[0], losses
 torch.save(net.state_dict(), "net.pt")
 net.load_state_dict(torch.load("net.pt"))
 
+@torch.compile(fullgraph=True)  # the bytecode of this version of Python
+def compiled_step(images, labels, weights, **options):
+    optimizer.zero_grad()
+    picked = [w * images for w in weights if w > 0]
+    with torch.autocast("cpu", enabled=False):
+        loss = F.cross_entropy(net(sum(picked, start=torch.zeros_like(images))), labels, **options)
+    loss.backward()
+    optimizer.step()
+    return {"loss": loss.detach(), "text": f"{len(picked)} of {len(weights)!r:>3}"}
+
+
+for _ in range(3):
+    report = compiled_step(images, labels, (0.5, -1, 0.5), label_smoothing=0.0)
+assert report["loss"] < 0.1 * losses[0] and report["text"] == "2 of   3", report
+
 x = torch.randn(40, 40)  # libraries that are loaded for their first call
 assert F.mse_loss(torch.linalg.solve(x, x), torch.eye(40)) < 1e-6
 assert torch.randn(1 << 20).sort().values.diff().min() >= 0

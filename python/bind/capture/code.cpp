@@ -12,7 +12,7 @@ namespace {
 
 // An instruction with its complete argument.
 struct Instruction {
-  int opcode, arg, offset, next;  // offsets in code units
+  int opcode, arg, offset, next;  // offsets in code units; next: behind the instruction and its caches
 };
 
 std::vector<Instruction> instructions_of(PyCodeObject* code) {
@@ -24,6 +24,7 @@ std::vector<Instruction> instructions_of(PyCodeObject* code) {
     int opcode = unit[2 * k], arg = unit[2 * k + 1] | extended << 8;
     if (opcode == CACHE) {
       first = k + 1;
+      if (!all.empty()) all.back().next = first;  // jumps begin behind the caches
       continue;
     }
     if (opcode == EXTENDED_ARG) {
@@ -73,11 +74,10 @@ class Decoder {
     jumps_.emplace_back(int(out_.ops.size()), unit);
     add(op, 0, other);
   }
-  // `x and y` keeps x: the condition is decided by a copy, because Python code may have to compute it.
-  void jump_or_pop(int unit, When when) {
-    add(Op::copy, 1);
-    jump(Op::pop_jump, unit, int(when));
-    add(Op::pop_top);
+  void pop_jump(int unit, When when) { jump(Op::pop_jump, unit, int(when)); }
+  void name_keywords(int constant) {
+    names_ = PyTuple_GET_ITEM(code_->co_consts, constant);
+    add(Op::nop);
   }
   int at(int unit) const {  // the micro-operation that begins at a code unit, or the next one
     auto it = begins_.lower_bound(unit);
@@ -85,7 +85,7 @@ class Decoder {
   }
 
   void one(int opcode, int arg) {
-    if (simple(opcode, arg) || jumps(opcode, arg) || calls(opcode, arg)) return;
+    if (simple(opcode, arg) || jumps(opcode, arg) || calls(opcode, arg) || of_version(opcode, arg)) return;
     if (!out_.refused) out_.refused = "an instruction that is not interpreted";
     add(Op::unsupported, opcode);
   }
@@ -95,23 +95,18 @@ class Decoder {
       case NOP: add(Op::nop); return true;
       case RESUME: add(Op::nop); return true;
       case LOAD_CONST: add(Op::load_const).object = PyTuple_GET_ITEM(code_->co_consts, arg); return true;
-      case LOAD_FAST: add(Op::load_fast, arg); return true;
       case STORE_FAST: add(Op::store_fast, arg); return true;
       case DELETE_FAST: add(Op::delete_fast, arg); return true;
-      case LOAD_GLOBAL: named(Op::load_global, arg >> 1, arg & 1); return true;
       case STORE_GLOBAL: named(Op::store_global, arg); return true;
       case DELETE_GLOBAL: named(Op::delete_global, arg); return true;
       case LOAD_DEREF: add(Op::load_deref, arg); return true;
       case STORE_DEREF: add(Op::store_deref, arg); return true;
       case DELETE_DEREF: add(Op::delete_deref, arg); return true;
-      case LOAD_CLOSURE: add(Op::load_closure, arg); return true;
       case MAKE_CELL: add(Op::make_cell, arg); return true;
       case COPY_FREE_VARS: add(Op::copy_free_vars, arg); return true;
       case POP_TOP: add(Op::pop_top); return true;
-      case PUSH_NULL: add(Op::push_null); return true;
       case COPY: add(Op::copy, arg); return true;
       case SWAP: add(Op::swap, arg); return true;
-      case UNARY_POSITIVE: add(Op::unary, '+'); return true;
       case UNARY_NEGATIVE: add(Op::unary, '-'); return true;
       case UNARY_NOT: add(Op::unary, '!'); return true;
       case UNARY_INVERT: add(Op::unary, '~'); return true;
@@ -119,11 +114,8 @@ class Decoder {
       case BINARY_SUBSCR: add(Op::subscr); return true;
       case STORE_SUBSCR: add(Op::store_subscr); return true;
       case DELETE_SUBSCR: add(Op::delete_subscr); return true;
-      case COMPARE_OP: add(Op::compare, arg); return true;
       case IS_OP: add(Op::is_op, arg); return true;
       case CONTAINS_OP: add(Op::contains, arg); return true;
-      case LOAD_ATTR: named(Op::load_attr, arg); return true;
-      case LOAD_METHOD: named(Op::load_method, arg); return true;
       case STORE_ATTR: named(Op::store_attr, arg); return true;
       case DELETE_ATTR: named(Op::delete_attr, arg); return true;
       case IMPORT_NAME: named(Op::import_name, arg); return true;
@@ -148,12 +140,10 @@ class Decoder {
       case LIST_APPEND: add(Op::list_append, arg); return true;
       case SET_ADD: add(Op::set_add, arg); return true;
       case MAP_ADD: add(Op::map_add, arg); return true;
-      case LIST_TO_TUPLE: add(Op::list_to_tuple); return true;
       case UNPACK_SEQUENCE: add(Op::unpack, arg); return true;
       case UNPACK_EX: add(Op::unpack_ex, arg); return true;
       case GET_ITER: add(Op::get_iter); return true;
       case GET_LEN: add(Op::get_len); return true;
-      case FORMAT_VALUE: add(Op::format_value, arg); return true;
       default: return false;
     }
   }
@@ -163,19 +153,6 @@ class Decoder {
       case JUMP_FORWARD: jump(Op::jump, next_ + arg); return true;
       case JUMP_BACKWARD: jump(Op::jump, next_ - arg); return true;
       case JUMP_BACKWARD_NO_INTERRUPT: jump(Op::jump, next_ - arg); return true;
-      case JUMP_IF_FALSE_OR_POP: jump_or_pop(next_ + arg, When::is_false); return true;
-      case JUMP_IF_TRUE_OR_POP: jump_or_pop(next_ + arg, When::is_true); return true;
-      case POP_JUMP_FORWARD_IF_FALSE: jump(Op::pop_jump, next_ + arg, int(When::is_false)); return true;
-      case POP_JUMP_FORWARD_IF_TRUE: jump(Op::pop_jump, next_ + arg, int(When::is_true)); return true;
-      case POP_JUMP_FORWARD_IF_NONE: jump(Op::pop_jump, next_ + arg, int(When::is_none)); return true;
-      case POP_JUMP_FORWARD_IF_NOT_NONE: jump(Op::pop_jump, next_ + arg, int(When::is_not_none)); return true;
-      case POP_JUMP_BACKWARD_IF_FALSE: jump(Op::pop_jump, next_ - arg, int(When::is_false)); return true;
-      case POP_JUMP_BACKWARD_IF_TRUE: jump(Op::pop_jump, next_ - arg, int(When::is_true)); return true;
-      case POP_JUMP_BACKWARD_IF_NONE: jump(Op::pop_jump, next_ - arg, int(When::is_none)); return true;
-      case POP_JUMP_BACKWARD_IF_NOT_NONE:
-        jump(Op::pop_jump, next_ - arg, int(When::is_not_none));
-        return true;
-      case FOR_ITER: jump(Op::for_iter, next_ + arg); return true;
       case SEND: jump(Op::send, next_ + arg); return true;
       default: return false;
     }
@@ -183,11 +160,8 @@ class Decoder {
 
   bool calls(int opcode, int arg) {
     switch (opcode) {
-      case PRECALL: add(Op::nop); return true;
-      case KW_NAMES: names_ = PyTuple_GET_ITEM(code_->co_consts, arg); return add(Op::nop), true;
       case CALL: add(Op::call, arg).object = std::exchange(names_, nullptr); return true;
       case CALL_FUNCTION_EX: add(Op::call_ex, arg & 1); return true;
-      case MAKE_FUNCTION: add(Op::make_function, arg); return true;
       case RETURN_VALUE: add(Op::return_value); return true;
       case RETURN_GENERATOR: add(Op::return_generator); return true;
       case YIELD_VALUE: add(Op::yield_value); return true;
@@ -208,6 +182,167 @@ class Decoder {
       default: return false;
     }
   }
+
+#if PY_VERSION_HEX < 0x030C0000
+  bool of_version(int opcode, int arg) {
+    switch (opcode) {
+      case PRECALL: add(Op::nop); return true;
+      case KW_NAMES: name_keywords(arg); return true;
+      case MAKE_FUNCTION: add(Op::make_function, arg); return true;
+      case PUSH_NULL: add(Op::push_null); return true;
+      case LOAD_FAST: add(Op::load_fast, arg); return true;
+      case LOAD_CLOSURE: add(Op::load_closure, arg); return true;
+      case LOAD_GLOBAL: named(Op::load_global, arg >> 1, arg & 1); return true;
+      case LOAD_ATTR: named(Op::load_attr, arg); return true;
+      case LOAD_METHOD: named(Op::load_method, arg); return true;
+      case UNARY_POSITIVE: add(Op::unary, '+'); return true;
+      case COMPARE_OP: add(Op::compare, arg); return true;
+      case LIST_TO_TUPLE: add(Op::list_to_tuple); return true;
+      case FORMAT_VALUE: add(Op::format_value, arg); return true;
+      case FOR_ITER: jump(Op::for_iter, next_ + arg); return true;
+      case JUMP_IF_FALSE_OR_POP: jump_or_pop(next_ + arg, When::is_false); return true;
+      case JUMP_IF_TRUE_OR_POP: jump_or_pop(next_ + arg, When::is_true); return true;
+      case POP_JUMP_FORWARD_IF_FALSE: pop_jump(next_ + arg, When::is_false); return true;
+      case POP_JUMP_FORWARD_IF_TRUE: pop_jump(next_ + arg, When::is_true); return true;
+      case POP_JUMP_FORWARD_IF_NONE: pop_jump(next_ + arg, When::is_none); return true;
+      case POP_JUMP_FORWARD_IF_NOT_NONE: pop_jump(next_ + arg, When::is_not_none); return true;
+      case POP_JUMP_BACKWARD_IF_FALSE: pop_jump(next_ - arg, When::is_false); return true;
+      case POP_JUMP_BACKWARD_IF_TRUE: pop_jump(next_ - arg, When::is_true); return true;
+      case POP_JUMP_BACKWARD_IF_NONE: pop_jump(next_ - arg, When::is_none); return true;
+      case POP_JUMP_BACKWARD_IF_NOT_NONE: pop_jump(next_ - arg, When::is_not_none); return true;
+      default: return false;
+    }
+  }
+  // `x and y` keeps x: the condition is decided by a copy, because Python code may have to compute it.
+  void jump_or_pop(int unit, When when) {
+    add(Op::copy, 1);
+    pop_jump(unit, when);
+    add(Op::pop_top);
+  }
+#else
+  // 3.12 and later.
+  bool of_version(int opcode, int arg) {
+    switch (opcode) {
+      case LOAD_FAST: load_fast(arg); return true;
+      case LOAD_FAST_CHECK: add(Op::load_fast, arg); return true;
+      case LOAD_FAST_AND_CLEAR: add(Op::load_and_clear, arg); return true;
+      case LOAD_ATTR: named(arg & 1 ? Op::load_method : Op::load_attr, arg >> 1); return true;
+      case LOAD_SUPER_ATTR: load_super_attr(arg); return true;
+      case POP_JUMP_IF_FALSE: pop_jump(next_ + arg, When::is_false); return true;
+      case POP_JUMP_IF_TRUE: pop_jump(next_ + arg, When::is_true); return true;
+      case POP_JUMP_IF_NONE: pop_jump(next_ + arg, When::is_none); return true;
+      case POP_JUMP_IF_NOT_NONE: pop_jump(next_ + arg, When::is_not_none); return true;
+      case END_SEND: add(Op::nop); return true;  // `send` has taken the receiver off the stack
+      case CLEANUP_THROW: add(Op::cleanup_throw); return true;
+      case RETURN_CONST:
+        add(Op::load_const).object = PyTuple_GET_ITEM(code_->co_consts, arg);
+        add(Op::return_value);
+        return true;
+      case BINARY_SLICE:
+        add(Op::build_slice, 2);
+        add(Op::subscr);
+        return true;
+      case STORE_SLICE:
+        add(Op::build_slice, 2);
+        add(Op::store_subscr);
+        return true;
+      case CALL_INTRINSIC_1: return intrinsic(arg);
+      default: return since_312(opcode, arg);
+    }
+  }
+  // The one-operand intrinsics of functions, by their numbers in CPython's pycore_intrinsics.h.
+  bool intrinsic(int number) {
+    switch (number) {
+      case 3: add(Op::nop); return true;  // a StopIteration that leaves a generator: unwind() converts it
+      case 5: add(Op::unary, '+'); return true;
+      case 6: add(Op::list_to_tuple); return true;
+      default: return false;
+    }
+  }
+  // super(class, self).name: the stack has super, the class and self.
+  void load_super_attr(int arg) {
+    add(Op::push_null);
+    add(Op::swap, 4);
+    add(Op::swap, 3);
+    add(Op::swap, 2);
+    add(Op::call, 2);
+    named(arg & 1 ? Op::load_method : Op::load_attr, arg >> 2);
+  }
+#if PY_VERSION_HEX < 0x030D0000
+  void load_fast(int slot) { add(Op::load_fast, slot); }
+  bool since_312(int opcode, int arg) {
+    switch (opcode) {
+      case KW_NAMES: name_keywords(arg); return true;
+      case MAKE_FUNCTION: add(Op::make_function, arg); return true;
+      case PUSH_NULL: add(Op::push_null); return true;
+      case LOAD_CLOSURE: add(Op::load_closure, arg); return true;
+      case LOAD_GLOBAL: named(Op::load_global, arg >> 1, arg & 1); return true;
+      case COMPARE_OP: add(Op::compare, arg >> 4); return true;
+      case FORMAT_VALUE: add(Op::format_value, arg); return true;
+      case FOR_ITER: jump(Op::for_iter, next_ + arg + 1); return true;  // behind END_FOR
+      case END_FOR:
+        add(Op::pop_top);
+        add(Op::pop_top);
+        return true;
+      default: return false;
+    }
+  }
+#else
+  // A variable that is a cell is read by LOAD_DEREF; LOAD_FAST takes the cell itself, for a closure.
+  void load_fast(int slot) {
+    constexpr int kInCell = 0x40 | 0x80;  // CPython's CO_FAST_CELL and CO_FAST_FREE
+    bool is_cell = PyBytes_AS_STRING(code_->co_localspluskinds)[slot] & kInCell;
+    add(is_cell ? Op::load_closure : Op::load_fast, slot);
+  }
+  bool since_312(int opcode, int arg) {
+    switch (opcode) {
+      case LOAD_FAST_LOAD_FAST:
+        load_fast(arg >> 4);
+        load_fast(arg & 15);
+        return true;
+      case STORE_FAST_LOAD_FAST:
+        add(Op::store_fast, arg >> 4);
+        load_fast(arg & 15);
+        return true;
+      case STORE_FAST_STORE_FAST:
+        add(Op::store_fast, arg >> 4);
+        add(Op::store_fast, arg & 15);
+        return true;
+      case CALL_KW: {  // the instruction before it loads the names
+        auto& before = out_.ops.back();
+        if (before.op != Op::load_const) return false;
+        PyObject* names = std::exchange(before.object, nullptr);
+        before.op = Op::nop;
+        add(Op::call, arg).object = names;
+        return true;
+      }
+      case PUSH_NULL:  // behind the callable; micro-operations have it in front
+        add(Op::push_null);
+        add(Op::swap, 2);
+        return true;
+      case LOAD_GLOBAL: named(Op::load_global, arg >> 1, arg & 1); return true;
+      case MAKE_FUNCTION:
+        function_ = out_.ops.size();
+        add(Op::make_function);
+        return true;
+      case SET_FUNCTION_ATTRIBUTE:  // follows MAKE_FUNCTION; its operand was pushed before the code
+        if (function_ >= out_.ops.size() || out_.ops[function_].op != Op::make_function) return false;
+        out_.ops[function_].arg |= arg;
+        add(Op::nop);
+        return true;
+      case TO_BOOL: add(Op::nop); return true;  // of a condition or of `not`, which take any object
+      case COMPARE_OP: add(Op::compare, arg >> 5); return true;
+      case CONVERT_VALUE: add(Op::format_value, arg); return true;
+      case FORMAT_SIMPLE: add(Op::format_value, 0); return true;
+      case FORMAT_WITH_SPEC: add(Op::format_value, 4); return true;
+      case FOR_ITER: jump(Op::for_iter, next_ + arg + 2); return true;  // behind END_FOR and POP_TOP
+      case END_FOR: add(Op::pop_top); return true;
+      default: return false;
+    }
+  }
+  size_t function_ = 0;  // the micro-operation of the last MAKE_FUNCTION
+#endif
+#endif
 
   // The exception table: numbers of 6 bits a byte, the first byte of a row marked by bit 7 (Objects/exception_handling_notes.txt).
   void read_handlers() {

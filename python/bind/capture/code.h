@@ -10,13 +10,13 @@ namespace facula::bind::capture {
 #define FACULA_MICRO_OPS(_)                                                                                   \
   _(nop) _(load_const) _(load_fast) _(store_fast) _(delete_fast) _(load_global) _(store_global)               \
   _(delete_global) _(load_deref) _(store_deref) _(delete_deref) _(load_closure) _(make_cell)                  \
-  _(copy_free_vars) _(pop_top) _(push_null) _(copy) _(swap) _(unary) _(binary) _(subscr) _(store_subscr)      \
+  _(copy_free_vars) _(load_and_clear) _(pop_top) _(push_null) _(copy) _(swap) _(unary) _(binary) _(subscr) _(store_subscr)      \
   _(delete_subscr) _(compare) _(is_op) _(contains) _(jump) _(pop_jump) _(build_tuple)          \
   _(build_list) _(build_set) _(build_map) _(build_const_key_map) _(build_string) _(build_slice)               \
   _(list_extend) _(set_update) _(dict_update) _(dict_merge) _(list_append) _(set_add) _(map_add)              \
   _(list_to_tuple) _(unpack) _(unpack_ex) _(get_iter) _(for_iter) _(call) _(call_ex) _(make_function)         \
   _(format_value) _(return_value) _(return_generator) _(yield_value) _(send) _(get_yield_from_iter)           \
-  _(raise_op) _(reraise) _(push_exc_info) _(pop_except) _(check_exc_match) _(before_with)                     \
+  _(raise_op) _(reraise) _(push_exc_info) _(pop_except) _(check_exc_match) _(cleanup_throw) _(before_with)                     \
   _(with_except_start) _(load_assertion_error) _(load_attr) _(load_method) _(store_attr) _(delete_attr)       \
   _(import_name) _(import_from) _(get_len) _(match_type) _(match_keys) _(match_class) _(load_build_class)     \
   _(unsupported)

@@ -33,6 +33,8 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::store_deref:
     case Op::make_cell:
     case Op::copy_free_vars:
+    case Op::load_and_clear:
+    case Op::cleanup_throw:
     case Op::load_closure:
     case Op::pop_top:
     case Op::push_null:

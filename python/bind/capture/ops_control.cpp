@@ -266,6 +266,18 @@ Outcome do_reraise(Interpreter& in, Frame& f, const MicroOp& op) {
   in.reraises = true;
   return Outcome::raised;
 }
+// The receiver, the value that was sent, and the exception that was thrown into `yield from`: StopIteration ends it.
+Outcome do_cleanup_throw(Interpreter& in, Frame& f, const MicroOp&) {
+  PyRef error = f.pop();
+  if (PyErr_GivenExceptionMatches(error.get(), PyExc_StopIteration)) {
+    f.drop(2);
+    f.push(checked(PyObject_GetAttrString(error.get(), "value")));
+    return Outcome::next;
+  }
+  restore(std::move(error));
+  in.reraises = true;
+  return Outcome::raised;
+}
 Outcome do_push_exc_info(Interpreter&, Frame& f, const MicroOp&) {
   PyRef error = f.pop();
   PyRef outer(PyErr_GetHandledException());

@@ -168,6 +168,13 @@ Outcome do_store_fast(Interpreter&, Frame& f, const MicroOp& op) {
   f.locals[size_t(op.arg)] = f.pop();
   return Outcome::next;
 }
+// Around an inlined comprehension, whose variables hide those of the function. An unbound variable is null on the stack.
+Outcome do_load_and_clear(Interpreter& in, Frame& f, const MicroOp& op) {
+  note_variable(in, f, op.arg);
+  touch_variable(f, op.arg);
+  f.push(std::exchange(f.locals[size_t(op.arg)], {}));
+  return Outcome::next;
+}
 Outcome do_delete_fast(Interpreter&, Frame& f, const MicroOp& op) {
   touch_variable(f, op.arg);
   auto& slot = f.locals[size_t(op.arg)];
