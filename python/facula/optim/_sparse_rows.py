@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _C
-from ..program import notes_rows, require, rows_taken
+from ..program import require, rows_taken
 from .optimizer import GroupOptimizer, rate
 
 Tensor = _C.Tensor
@@ -21,13 +21,7 @@ class TracedSparseAdam(GroupOptimizer):
 
     _steps_rows = True
 
-    @property
-    def _traceable(self) -> bool:  # type: ignore[override]
-        return notes_rows()
-
-    @classmethod
-    def _reports_reads(cls) -> bool:
-        return False
+    _traceable_in_programs = True
 
     def _trace_group(self, group: dict[str, Any]) -> None:
         for p in group["params"]:

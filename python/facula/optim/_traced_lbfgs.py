@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from .. import _C
 from .._higher_order_ops import cond, while_loop
-from ..program import notes_rows
 from .optimizer import Optimizer, rate
 
 Tensor = _C.Tensor
@@ -115,13 +114,7 @@ class TracedLBFGS(Optimizer):
         if "step" in cls.__dict__:
             cls.step = _with_own_state(cls.__dict__["step"])  # type: ignore[method-assign]
 
-    @property
-    def _traceable(self) -> bool:  # type: ignore[override]
-        return notes_rows()
-
-    @classmethod
-    def _reports_reads(cls) -> bool:
-        return False
+    _traceable_in_programs = True
 
     def _export_state(self, state: Any) -> Any:
         return state[PROGRAM].get() if PROGRAM in state else super()._export_state(state)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from .. import _C
 from .._queries import typename
-from ..program import assume_items, check_unchanged, operand, refuse, rows_taken
+from ..program import assume_items, check_unchanged, notes_rows, operand, refuse, rows_taken
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 Tensor = _C.Tensor
@@ -269,6 +269,8 @@ class Optimizer:
     # Whether steps are counted in tensors while a function is traced, so that its program continues the
     # count.
     _traceable = False
+    # Whether that holds of functions whose traces repeat calls alone (program.trace), not of compiled ones.
+    _traceable_in_programs = False
 
     def _all_step_hooks(self) -> tuple[OrderedDict[int, Callable], ...]:
         return _global_pre_hooks, self._step_pre_hooks, self._step_post_hooks, _global_post_hooks
@@ -288,7 +290,7 @@ class Optimizer:
 
     def _check_traced(self) -> None:
         name = type(self).__name__
-        if not self._traceable:
+        if not (self._traceable or (self._traceable_in_programs and notes_rows())):
             raise NotImplementedError(
                 f"{name}.step() is called in a function that is traced, which would fix the numbers that "
                 "change from step to step\n"
