@@ -2,6 +2,8 @@
 #include <limits>
 
 #include "facula/autograd/calls.h"
+#include "facula/catalog/accepted.h"
+#include "facula/catalog/elements.h"
 #include "facula/catalog/selected.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -86,7 +88,7 @@ Tensor at_ranks(const Tensor& sorted, Tensor ranks, Between between) {
   return lerp(pick(lower_rank), pick(ceil(ranks)), weight);
 }
 
-Tensor quantiles(const Call& c, const Tensor& self, const Tensor& q, std::optional<int64_t> dim, bool keepdim,
+Tensor quantiles(const Call& c, const Tensor& self, Tensor q, std::optional<int64_t> dim, bool keepdim,
                  std::string_view interpolation, bool ignore_nan) {
   const char* name = c.name();
   runtime_check(self.numel() != SymInt(int64_t(0)), name)
@@ -97,9 +99,10 @@ Tensor quantiles(const Call& c, const Tensor& self, const Tensor& q, std::option
   runtime_check(q.dtype() == self.dtype(), name)
       << "q tensor must be same dtype as the input tensor, got " << q.dtype() << " and " << self.dtype();
   Between between = interpolation_of(name, interpolation);
-  if (!q.is_traced() && q.numel() != SymInt(int64_t(0))) {
-    runtime_check(all(logical_and(ge(q, 0), le(q, 1))).item().to_bool(), name)
-        << "q values must be in the range [0, 1]";
+  if (c["q"].tag == Tag::tensor && q.numel() != SymInt(int64_t(0)) && catalog::has_elements(q)) {
+    Tensor good = logical_and(ge(q, 0), le(q, 1));
+    if (q.is_traced()) q = catalog::accepted(q, good);
+    else runtime_check(all(good).item().to_bool(), name) << "q values must be in the range [0, 1]";
   }
   int k = dim ? wrap_dim(name, *dim, self.dim()) : 0;
   Tensor lines = !dim || self.dim() == 0 ? reshape(self, Sizes{self.numel()})

@@ -1,6 +1,7 @@
 // Arithmetic, comparison, logic and elementary functions, element by element.
 #include <cmath>
 
+#include "facula/autograd/calls.h"
 #include "facula/base/warning.h"
 #include "facula/catalog/pointwise_helpers.h"
 #include "facula/catalog/repeated.h"
@@ -13,12 +14,10 @@ using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
 namespace d = facula::dtypes;
+using facula::autograd::invoke;
 using namespace facula::catalog::pointwise_helpers;
 
 namespace {
-Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
-// A value converted to `d` is rounded to it, also if a fused kernel does not store it.
-Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 // The result dtype of where().
 DType chosen_dtype(const Call& c) {
   Promotion p;
@@ -28,10 +27,6 @@ DType chosen_dtype(const Call& c) {
     else p.add(v.tag == Tag::integer ? Scalar(int64_t(0)) : v.scalar);
   }
   return p.result();
-}
-Tensor invoked(const char* name, std::initializer_list<Value> args) {
-  std::vector<Value> given(args);
-  return op::call(op::get(name), given)[0];
 }
 }  // namespace
 
@@ -254,11 +249,11 @@ FACULA_FAMILY(pointwise) {
         const Value& value = v.call()["value"];
         Tensor over, under;
         if (v.needs("tensor1"))
-          over = invoked("_addcdiv_backward_over",
-                         {catalog::wide_if_repeated(v, "tensor1"), v["tensor2"], value});
+          over = invoke("_addcdiv_backward_over",
+                        {catalog::wide_if_repeated(v, "tensor1"), v["tensor2"], value});
         if (v.needs("tensor2"))
-          under = invoked("_addcdiv_backward_under",
-                          {catalog::wide_if_repeated(v, "tensor2"), v["tensor1"], v["tensor2"], value});
+          under = invoke("_addcdiv_backward_under",
+                         {catalog::wide_if_repeated(v, "tensor2"), v["tensor1"], v["tensor2"], value});
         return grads(v.grad(), over, under);
       })
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1](0.5, 2)",
@@ -298,10 +293,22 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
       .pointwise([](Expr x) { return x; })
-      // Unrounded too.
-      .vjp([](const Vjp& v) { return grads(invoked("_unrounded", {v.grad(), v.call().dtype("self")})); })
+      .vjp([](const Vjp& v) { return grads(invoke("_unrounded", {v.grad(), v.call().dtype("self")})); })
       .undifferenced("its result has the dtype that is given")
       .samples({"self[3, 4], dtype=float32", "self[5], dtype=float32"});
+  define("_accepted(Tensor self, Tensor zero) -> Tensor")
+      .dtypes(d::stored)
+      .doc("self; the kernel refuses the call if an element of zero, of int64, is another number.")
+      .bind(hidden)
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
+      .checks()
+      .pointwise([](Expr x, Expr zero) {
+        return select(within(zero, constant(Scalar(int64_t(1)), DType::Int64)) < 0, zero_like(x), x);
+      })
+      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
+      .undifferenced("it refuses what differs")
+      .samples({"self[3, 4], zero<1>[3, 4]"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .dtypes(d::stored)
       .also("src", "other")

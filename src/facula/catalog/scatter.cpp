@@ -2,6 +2,7 @@
 // `_scatter_combine`, and counts.
 #include <limits>
 
+#include "facula/catalog/accepted.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -90,7 +91,11 @@ Segments segments_of(const Call& c, const Tensor& data, int axis) {
     return {contiguous(narrow(t, -1, int64_t(0), n)), contiguous(narrow(t, -1, int64_t(1), n))};
   }
   Tensor end = cumsum(t, -1);
-  if (!c.flag("unsafe") && t.numel() != SymInt(int64_t(0)) && !t.is_traced()) {
+  bool checked = !c.flag("unsafe") && t.numel() != SymInt(int64_t(0));
+  if (checked && t.is_traced()) {
+    Tensor total = narrow(end, -1, end.size(-1) - SymInt(int64_t(1)), SymInt(int64_t(1)));
+    end = catalog::accepted(end, logical_and(ge(t, 0), eq(total, Scalar(data.size(axis).guard_int()))));
+  } else if (checked) {
     runtime_check(amin(t).item().to_int() >= 0, c.name()) << "lengths contains negative value!";
     Tensor last = select(end, -1, int64_t(-1));
     runtime_check(SymInt(amin(last).item().to_int()) == data.size(axis) &&
