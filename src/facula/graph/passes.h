@@ -65,6 +65,13 @@ class BackwardObserver {
 void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
                     BackwardObserver& observer);
 
+// absent.cpp: a backward graph, whose inputs from `first` on are gradients, where some of these do not exist. The inputs of
+// `absent` gradients are left out, and what depends on them alone is not computed: its outputs are null. A gradient of zeros
+// instead would give zeros for None, and NaN where a derivative is infinite.
+//   requires: every call is linear in the gradients that it reads
+//   example:  return mul(%2, %0), mul(%3, %1) of gradients %2 and %3, the second absent  ->  return mul(%2, %0), None
+Graph without_gradients(const Graph& g, size_t first, const std::vector<bool>& absent);
+
 // partition.cpp: splits a joint graph into two graphs such that few bytes are saved between them, by a minimum cut
 // (Dinic's algorithm, cut.h); cheap values are recomputed in the backward graph.
 //   forward: inputs -> outputs + saved;   backward: saved + tangents -> gradients

@@ -1,6 +1,8 @@
 #include "facula/run/composite.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "facula/autograd/autograd.h"
@@ -53,6 +55,22 @@ struct Compiled final : TracedCall {
   std::vector<int> saved_inputs, saved_outputs;
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
+
+  // The backward program of calls of which some outputs have no gradient.
+  const Program& backward_without(const std::vector<bool>& absent) const {
+    std::lock_guard lock(mutex_);
+    auto& program = partial_[absent];
+    if (!program) {
+      auto parts = pipeline::partition(joint, op.name());  // the same values are saved
+      auto rest = graph::without_gradients(parts.backward, saved_inputs.size(), absent);
+      program = std::make_unique<Program>(std::move(rest), op.name(), keeper_of(op));
+    }
+    return *program;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::map<std::vector<bool>, std::unique_ptr<Program>> partial_;
 };
 
 class CompositeNode final : public autograd::Node,
@@ -100,11 +118,15 @@ class CompositeNode final : public autograd::Node,
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     if (released_) raise_freed();
     std::vector<Tensor> tangents;
-    for (int k : compiled_->joint.tangent_of)
-      tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
-                                                    : autograd::zeros_of(results[size_t(k)]));
-    if (create_graph || is_interposed(tangents)) return differentiable(tangents);
-    if (autograd::any_batched(tangents)) return call_by_call(tangents);
+    std::vector<bool> absent;
+    for (int k : compiled_->joint.tangent_of) {
+      absent.push_back(!grads[size_t(k)].defined());
+      if (!absent.back()) tangents.push_back(grads[size_t(k)]);
+    }
+    if (create_graph || is_interposed(tangents)) return differentiable(grads);
+    bool all_present = tangents.size() == absent.size();
+    auto& backward = all_present ? compiled_->backward : compiled_->backward_without(absent);
+    if (autograd::any_batched(tangents)) return call_by_call(backward, tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
     auto& wrt = compiled_->joint.wrt;
@@ -116,16 +138,16 @@ class CompositeNode final : public autograd::Node,
     InMemory memory(values);
     values.assign(memory.args().begin(), memory.args().end());
     std::vector<Tensor> copies;
-    if (!compiled_->backward.accepts(values)) {
+    if (!backward.accepts(values)) {
       // The trace assumed that gradients have the strides of the results, and that saved values kept theirs.
       for (size_t k = 0; k < values.size(); ++k) {
         if (values[k].tag != Tag::tensor) continue;
-        copies.push_back(laid_out(Tensor(Ref<TensorImpl>::share(values[k].tensor)),
-                                  compiled_->backward.graph().inputs[k]->tensor));
+        copies.push_back(
+            laid_out(Tensor(Ref<TensorImpl>::share(values[k].tensor)), backward.graph().inputs[k]->tensor));
         values[k] = Value(copies.back());
       }
     }
-    auto all = compiled_->backward.run(values).to_vector();
+    auto all = backward.run(values).to_vector();
     for (size_t k = 0; k < all.size() && k < wrt.size(); ++k) {
       if (!all[k].defined()) continue;
       for (auto& v : values)
@@ -191,7 +213,7 @@ class CompositeNode final : public autograd::Node,
   size_t operands() const { return compiled_->forward.graph().inputs.size(); }
 
   // Runs the backward program call by call. Under vmap each call then takes its own batching rule.
-  std::vector<Tensor> call_by_call(const std::vector<Tensor>& tangents) {
+  std::vector<Tensor> call_by_call(const Program& backward, const std::vector<Tensor>& tangents) {
     std::vector<Tensor> arguments;
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
       std::vector<Tensor> alive;
@@ -199,7 +221,7 @@ class CompositeNode final : public autograd::Node,
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
     arguments.insert(arguments.end(), tangents.begin(), tangents.end());
-    return graph::interpret(compiled_->backward.graph(), arguments);
+    return graph::interpret(backward.graph(), arguments);
   }
 
   // Whether an interposer sees calls with these gradients (interpose.h).
@@ -208,14 +230,16 @@ class CompositeNode final : public autograd::Node,
   }
 
   // Runs the joint graph call by call, so that the tape records the gradient.
-  std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {
+  std::vector<Tensor> differentiable(const std::vector<Tensor>& grads) {
     std::vector<Tensor> arguments;
     for (size_t i = 0; i < operands(); ++i) {
       std::vector<Tensor> alive;
       Value v = values_[i].unpack(*this, alive);
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
-    arguments.insert(arguments.end(), tangents.begin(), tangents.end());
+    for (int k : compiled_->joint.tangent_of)
+      arguments.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
+                                                     : autograd::zeros_of(results[size_t(k)]));
     std::vector<std::pair<const graph::Value*, Tensor>> drawn;
     for (auto& [k, v] : compiled_->random) {
       std::vector<Tensor> alive;
