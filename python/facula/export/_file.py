@@ -41,11 +41,14 @@ from .exported_program import CallSpec, Checks, ExportedProgram, Input
 
 __all__ = ["FORMAT", "VERSION", "Archive", "load", "save"]
 
-FORMAT, VERSION = "facula program", 2
+FORMAT, VERSION = "facula program", 3
 ALIGNMENT = 64
 # By version: a function that changes the parts of a file (a dict of what the JSON files contain) to the
 # next version.
-_UPGRADES: dict[int, Callable[[dict], dict]] = {1: lambda parts: parts}  # 2 has objects
+_UPGRADES: dict[int, Callable[[dict], dict]] = {
+    1: lambda parts: parts,  # 2 has objects
+    2: lambda parts: parts,  # 3 says which 16-bit values kernels round
+}
 _LITTLE_ENDIAN_NAMES = ("facula.json", "graph.json", "program.json", "tensors.json")
 _MOST_JSON = 1 << 30
 
@@ -576,7 +579,9 @@ def write(f: Any, parts: dict[str, Any], tensors: Tensors, extra_files: dict[str
     named = isinstance(f, (str, os.PathLike))
     with replacing(os.fspath(f), "export.save") if named else contextlib.nullcontext(f) as file:
         writer = _Writer(file)
-        version = 2 if tensors.objects else 1  # earlier releases read programs without objects
+        # Earlier releases read programs that do not have what they lack.
+        rounds = any(" held" in line for line in parts["program.json"]["graph"])
+        version = 3 if rounds else 2 if tensors.objects else 1
         writer.json("facula.json", {"format": FORMAT, "version": version, "written by": str(__version__)})
         for name, part in parts.items():
             writer.json(name, part)

@@ -37,9 +37,13 @@ void merge_equal(Graph& g) {
     op::append_attributes(key, n->args.values());
     auto [it, fresh] = seen.emplace(std::move(key), n.get());
     if (fresh) continue;
-    if (std::any_of(n->results.begin(), n->results.end(), [&](auto* r) { return own.count(r) > 0; }))
-      continue;
-    for (size_t i = 0; i < n->results.size(); ++i) by[size_t(n->results[i]->id)] = it->second->results[i];
+    auto& first = it->second->results;
+    auto differs = [&](const Value* r) {
+      bool rounds_otherwise = is_16_bit_float(r->tensor.dtype()) && r->held != first[size_t(r->result)]->held;
+      return own.count(r) > 0 || rounds_otherwise;
+    };
+    if (std::any_of(n->results.begin(), n->results.end(), differs)) continue;
+    for (size_t i = 0; i < n->results.size(); ++i) by[size_t(n->results[i]->id)] = first[i];
     any |= !n->results.empty();
   }
   if (!any) return remove_dead(g);

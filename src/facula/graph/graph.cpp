@@ -47,6 +47,14 @@ Value* Graph::add_value(SymSpan sizes, SymSpan strides, DType dtype, Device devi
   return values_.back().get();
 }
 
+Value* Graph::add_value_like(const Value& v) {
+  auto& t = v.tensor;
+  Value* other = add_value(t.sizes(), t.strides(), t.dtype(), t.device());
+  other->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
+  other->held = v.held;
+  return other;
+}
+
 Value* Graph::add_constant(const Tensor& eager) {
   Value* v = add_value(eager.sizes(), eager.strides(), eager.dtype(), eager.device());
   v->tensor.impl()->wrapped_number = eager.impl()->wrapped_number;
@@ -115,6 +123,14 @@ std::vector<Value*> operands(const Node& n) {
   return values;
 }
 
+void hold(const Tensor& t) {
+  for (Value* v = value_of(t); v && !v->held; v = operands(*v->producer)[0]) {
+    v->held = true;
+    if (!v->producer || !v->producer->op->is<op::View>()) return;
+  }
+}
+bool is_16_bit_float(DType d) { return d == DType::Float16 || d == DType::BFloat16; }
+
 void verify(const Graph& g) {
   std::unordered_set<const Value*> defined(g.inputs.begin(), g.inputs.end());
   for (auto& v : g.values())
@@ -166,6 +182,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
   bool run_time = std::any_of(symbols.begin(), symbols.end(), sym::is_run_time);
   for (size_t i = 0; i < inputs.size(); ++i) {
     at[size_t(g.inputs[i]->id)] = inputs[i];
+    if (g.inputs[i]->held) hold(inputs[i]);
     auto sizes = g.inputs[i]->tensor.sizes();
     if (!inputs[i].defined()) continue;
     for (size_t d = 0; d < sizes.size(); ++d)
@@ -188,7 +205,10 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
     args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
     auto results = call ? call(*n, args.values()) : op::call(*n->op, args.values());
     if (run_time) check_sizes(*n, results, symbols);
-    for (size_t i = 0; i < n->results.size(); ++i) at[size_t(n->results[i]->id)] = results[i];
+    for (size_t i = 0; i < n->results.size(); ++i) {
+      at[size_t(n->results[i]->id)] = results[i];
+      if (n->results[i]->held) hold(results[i]);
+    }
   }
   std::vector<Tensor> out;
   auto give = [&](Value* v) {

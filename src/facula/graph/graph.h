@@ -8,6 +8,7 @@
 //     %2: float64[] number = constant 0.5
 //     mul_backward#1 = gradient of mul(float32[5, 8], 0.5) wanted [True] given [float32]
 //     %3: float32[s0, 8] = mul(%0, %2, alpha=1)         one line per node
+//     %4: bfloat16[s0] held = exp(%1)                   a value that eager mode stores (graphs with 16-bit values)
 //     phase 1                            begins a backward pass
 //     checkpoint 1                       begins a checkpoint; 0: ends it
 //     return %3, None  mutates input 0 = %3
@@ -31,6 +32,10 @@ struct Value {
   int result = 0;            // index into the producer's results
   Tensor tensor;             // the traced tensor that represents it: sizes, strides, dtype (no storage)
   Tensor constant;           // an eager tensor captured by the trace
+  // Eager mode holds it in memory: in the graph of a user's program an input, a result of a call of the program, or the
+  // gradient of such a value. Kernels that contain it round it to its dtype. Other values, inside of a composite or a
+  // gradient formula, keep the precision in which they are computed.
+  bool held = false;
 };
 
 // The part of a user's function that a node belongs to.
@@ -60,6 +65,7 @@ class Graph {
   std::shared_ptr<sym::Shapes> shapes;
 
   Value* add_value(SymSpan sizes, SymSpan strides, DType dtype, Device device = {});
+  Value* add_value_like(const Value& v);  // of v's metadata, which may be of another graph
   Value* add_constant(const Tensor& eager);
   Node* add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results);
   const std::vector<std::unique_ptr<Value>>& values() const { return values_; }
@@ -93,6 +99,9 @@ bool is_countable(SymSpan sizes);
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
 std::vector<Value*> operands(const Node& n);  // by slot: its value, or null for None
+// Lets the value of t, and those that it is a view of, be held.
+void hold(const Tensor& t);
+bool is_16_bit_float(DType d);
 // Calls f with each operand that is not None.
 template <class F>
 void each_operand(const Node& n, F&& f) {

@@ -89,9 +89,48 @@ void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active) {
   }
 }
 
-// Adds the gradients of the operands of n to `grads`.
-static void pass_back(const Node& n, const std::vector<bool>& active, std::vector<Tensor>& grads,
-                      BackwardObserver& observer) {
+namespace {
+
+// Adds up the gradients of values, and rounds as eager mode does. The nodes of an inlined composite are one call there: what
+// they add to the gradient of a held value is summed up in the precision in which it is computed, and rounded once.
+class GradientSums {
+ public:
+  GradientSums(const Graph& g, std::vector<Tensor>& grads) : g_(g), grads_(grads) {}
+
+  // Nodes come in reverse order; node i is the last one of a call.
+  void begin_call(size_t i) { is_composite_ = !begins_call(i); }
+  bool ends_call(size_t i) const {
+    return std::ranges::any_of(g_.nodes[i]->results, [](auto* r) { return r->held; });
+  }
+  bool begins_call(size_t i) const { return i == 0 || ends_call(i - 1); }
+  void add(const Value* v, Tensor gradient) {
+    if (!v->held) return accumulate(grads_[size_t(v->id)], gradient);
+    auto it = std::ranges::find(sums_, v, &Sum::first);
+    if (it != sums_.end()) return accumulate(it->second, gradient);
+    sums_.emplace_back(v, std::move(gradient));
+    if (!is_composite_) end_call();
+  }
+  void end_call() {
+    for (auto& [v, gradient] : sums_) {
+      auto& total = grads_[size_t(v->id)];
+      hold(gradient);
+      accumulate(total, gradient);
+      hold(total);
+    }
+    sums_.clear();
+  }
+
+ private:
+  using Sum = std::pair<const Value*, Tensor>;
+  const Graph& g_;
+  std::vector<Tensor>& grads_;
+  std::vector<Sum> sums_;  // of the call whose nodes are passed
+  bool is_composite_ = false;
+};
+
+// Adds the gradients of the operands of n to `sums`.
+void pass_back(const Node& n, const std::vector<bool>& active, const std::vector<Tensor>& grads,
+               GradientSums& sums, BackwardObserver& observer) {
   std::vector<Tensor> incoming;
   bool any = false;
   for (size_t k = 0; k < n.results.size(); ++k) {
@@ -116,17 +155,23 @@ static void pass_back(const Node& n, const std::vector<bool>& active, std::vecto
   };
   auto out = autograd::gradient(*n.op, v);
   for (size_t s = 0; s < read.size() && s < out.size(); ++s)
-    if (wanted[s] && out[s].defined())
-      accumulate(grads[size_t(read[s]->id)], fitted(out[s], read[s]->tensor));
+    if (wanted[s] && out[s].defined()) sums.add(read[s], fitted(out[s], read[s]->tensor));
 }
+
+}  // namespace
 
 void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
                     BackwardObserver& observer) {
-  for (size_t i = nodes; i-- > 0;) {
+  GradientSums sums(g, grads);
+  for (size_t i = nodes, last = nodes; i-- > 0;) {
     auto& n = *g.nodes[i];  // the node does not move when calls append nodes
+    if (i + 1 == last) sums.begin_call(i);
     observer.before(n);
-    pass_back(n, active, grads, observer);
-    observer.after(n);
+    pass_back(n, active, grads, sums, observer);
+    if (!sums.begins_call(i)) continue;
+    sums.end_call();
+    for (size_t k = last; k-- > i;) observer.after(*g.nodes[k]);
+    last = i;
   }
 }
 
@@ -172,7 +217,11 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
       [&](std::span<const Tensor> arguments) {
         KeepRules keep;  // for gradients of this gradient
         std::unordered_map<const Value*, Tensor> at;
-        for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = arguments[i];
+        auto represent = [&](const Value* v, const Tensor& t) {
+          at[v] = t;
+          if (v->held) hold(t);
+        };
+        for (size_t i = 0; i < forward.inputs.size(); ++i) represent(forward.inputs[i], arguments[i]);
         const std::function<Tensor(const Value*)> value = [&](const Value* v) {
           return !v ? Tensor() : v->constant.defined() ? v->constant : at.at(v);
         };
@@ -183,13 +232,15 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
           });
           At inside({0, n->place.checkpoint});
           auto results = op::call(*n->op, args.values());
-          for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
+          for (size_t k = 0; k < n->results.size(); ++k) represent(n->results[k], results[k]);
         }
 
         std::vector<Tensor> grads(forward.values().size());  // by number of the value
-        for (size_t k = 0; k < joint.tangent_of.size(); ++k)
-          accumulate(grads[size_t(forward.outputs[size_t(joint.tangent_of[k])]->id)],
-                     arguments[forward.inputs.size() + k]);
+        for (size_t k = 0; k < joint.tangent_of.size(); ++k) {
+          auto* of = forward.outputs[size_t(joint.tangent_of[k])];
+          if (of->held) hold(arguments[forward.inputs.size() + k]);
+          accumulate(grads[size_t(of->id)], arguments[forward.inputs.size() + k]);
+        }
         Represented observer(value);
         propagate_back(forward, forward.nodes.size(), active, grads, observer);
 

@@ -42,7 +42,10 @@ class Parser final : OperatorReader {
     // Composites with a gradient rule remain one call, as when the text was written.
     auto body = [&](std::span<const Tensor> inputs) {
       KeepRules keep;
-      for (size_t i = 0; i < inputs.size(); ++i) define(ids_[i], inputs[i]);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        define(ids_[i], inputs[i]);
+        if (held_[i]) hold(inputs[i]);
+      }
       while (!accept_word("return")) line();
       return results(inputs);
     };
@@ -72,6 +75,7 @@ class Parser final : OperatorReader {
       if (std::any_of(t.sizes.begin(), t.sizes.end(), sym::is_run_time))
         fail("an input has a size that a call gives");
       specs.push_back({t.dtype, t.sizes, t.strides, t.number});
+      held_.push_back(t.held);
       if (accept(',')) continue;
       expect(')');
       break;
@@ -149,6 +153,7 @@ class Parser final : OperatorReader {
     for (size_t k = 0; k < results.size(); ++k) {
       agree(declared[k], results[k]);
       define(declared[k].first, results[k]);
+      if (declared[k].second.held) hold(results[k]);
     }
     at_ = from;
   }
@@ -209,6 +214,7 @@ class Parser final : OperatorReader {
 
   Place place_;
   std::vector<int> ids_;                       // numbers of the inputs
+  std::vector<bool> held_;                     // by input
   std::unordered_set<uint64_t> result_sizes_;  // sizes that are results of calls
 };
 

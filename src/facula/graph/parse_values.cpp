@@ -129,6 +129,7 @@ TensorType ValueReader::type() {
     if (s.hint() < 0) fail("a negative stride");
   t.number = accept_word("number");
   if (accept_word("on")) fail("only values on the CPU are supported");
+  t.held = accept_word("held");
   return t;
 }
 

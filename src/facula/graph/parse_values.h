@@ -18,7 +18,7 @@ namespace facula::graph {
 struct TensorType {
   DType dtype = DType::Float32;
   Dims sizes, strides;
-  bool number = false;
+  bool number = false, held = false;
 };
 
 class ValueReader : protected op::Reader {

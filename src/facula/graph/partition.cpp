@@ -50,12 +50,7 @@ class Copier {
   Graph to;
 
  private:
-  Value* copy(const Value* v) {
-    auto& t = v->tensor;
-    auto* mine = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
-    mine->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
-    return at(v) = mine;
-  }
+  Value* copy(const Value* v) { return at(v) = to.add_value_like(*v); }
   Value*& at(const Value* v) { return at_[size_t(v->id)]; }
 
   const Graph& from_;
@@ -299,7 +294,7 @@ class Cutter {
   // strides.
   bool is_saved_wide(const Value* v) const {
     DType d = v->tensor.dtype();
-    if (d != DType::Float16 && d != DType::BFloat16) return false;
+    if (v->held || !is_16_bit_float(d)) return false;
     if (p_.saved_inputs.back() >= 0 || p_.saved_outputs.back() >= 0 || written_.count(v)) return false;
     auto& t = v->tensor;
     Dims converted = t.is_contiguous() ? contiguous_strides(t.sizes())

@@ -54,6 +54,7 @@ class Printer {
  public:
   explicit Printer(const Lines* lines = nullptr) : lines_(lines) {}
   std::string print(const Graph& g) {
+    rounds_ = std::ranges::any_of(g.values(), [](auto& v) { return is_16_bit_float(v->tensor.dtype()); });
     s_ << "graph(";
     for (size_t i = 0; i < g.inputs.size(); ++i) {
       s_ << (i ? ", " : "");
@@ -69,7 +70,9 @@ class Printer {
 
  private:
   // `exact`: a tensor from outside, whose strides are printed exactly.
-  void declare(const Value& v, bool exact) { s_ << '%' << v.id << ": " << type_of(v.tensor, exact); }
+  void declare(const Value& v, bool exact) {
+    s_ << '%' << v.id << ": " << type_of(v.tensor, exact) << (rounds_ && v.held ? " held" : "");
+  }
 
   void body(const Graph& g) {
     for (auto& v : g.values()) {
@@ -199,6 +202,7 @@ class Printer {
 
   const Lines* lines_;
   std::ostringstream s_;
+  bool rounds_ = false;  // the graph has 16-bit values
   std::map<const op::Operator*, int> numbers_;
   std::vector<const CustomClassHolder*> objects_;  // by number
   int count_ = 0;

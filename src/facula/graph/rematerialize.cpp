@@ -123,8 +123,7 @@ class Rematerialize {
     });
     std::vector<Value*> results;
     for (auto* r : n.results) {
-      auto& t = r->tensor;
-      results.push_back(g_.add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+      results.push_back(g_.add_value_like(*r));
       copies_[id(r)] = results.back();
     }
     auto* copy = g_.add_node(*n.op, args.values(), results);

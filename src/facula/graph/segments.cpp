@@ -133,12 +133,7 @@ class Splitter {
     return it != places_.end() && it->second.count(segment) > 0;
   }
 
-  Value* copy(Graph& to, const Value& v) {
-    auto& t = v.tensor;
-    auto* value = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
-    value->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
-    return value;
-  }
+  Value* copy(Graph& to, const Value& v) { return to.add_value_like(v); }
 
   void build(Segment& s, int k) {
     s.graph.shapes = g_.shapes;

@@ -90,6 +90,7 @@ Recording::Recording(std::shared_ptr<sym::Shapes> shapes, std::span<const InputS
                                spec.dtype);
     v->tensor.impl()->wrapped_number = spec.number;
     graph_.inputs.push_back(v);
+    if (capture) hold(v->tensor);
     arguments_.push_back(handle(v));
     arguments_.back().impl()->requires_grad = spec.requires_grad;
   }

@@ -72,6 +72,7 @@ std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
     carried.push_back(handle(current_value(f.outputs[k])));
     auto& t = carried.back();
     call_results.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+    hold(call_results.back()->tensor);
   }
   if (needs.empty() || call_results.empty()) {
     if (f.attach) f.attach(f.outputs);
@@ -203,6 +204,7 @@ Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node
     auto& t = call.results[m]->tensor;
     if (!r.gradient.defined[m++]) continue;
     r.grads.push_back(graph_->add_value(t.sizes(), contiguous_strides(t.sizes()), t.dtype(), t.device()));
+    hold(r.grads.back()->tensor);
     grads[k] = handle(r.grads.back());
     grads[k].impl()->requires_grad = true;
   }

@@ -87,8 +87,10 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   size_t before = graph_->nodes.size();
   Results results = take_call(o, args, form, out);
   note_calls(before);
-  if (keeps_handles_ && !inner_depth_)
-    for (auto& t : results.all()) keep(t);
+  for (auto& t : results.all()) {
+    if (t.defined()) hold(t);
+    keep(t);
+  }
   return results;
 }
 
@@ -204,6 +206,7 @@ Value* Tracer::constant(const Tensor& t) {
       << "of a function reads a tensor that the surrounding function computes, whose sizes "
       << to_string(t.sizes()) << " are not fixed" << hint("pass it among the operands");
   auto* value = graph_->add_constant(t);
+  if (captures_) hold(value->tensor);
   announce(t, value);
   return value;
 }
@@ -216,6 +219,7 @@ Value* Tracer::outside(const Tensor& t, const InputSpec& spec) {
                                   spec.dtype, t.device());
   value->tensor.impl()->wrapped_number = spec.number;
   value->constant = t;
+  hold(value->tensor);
   announce(t, value);
   return value;
 }

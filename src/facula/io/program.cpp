@@ -17,7 +17,8 @@ namespace facula::io {
 namespace {
 
 constexpr const char* kFormat = "facula program";
-constexpr int64_t kVersion = 1, kWithObjects = 2;
+constexpr int64_t kVersion = 1, kWithObjects = 2,
+                  kWithRounding = 3;  // each file has the lowest version that holds it
 
 // The tensors of a program: the captured ones, then those that only occur in gradient slots.
 class Tensors {
@@ -157,6 +158,7 @@ void write(const std::string& path, const run::Traced& program, const std::strin
     file.set("objects", std::move(of_graph));
     file.set(kFormat, kWithObjects);
   }
+  if (file["graph"].string().find(" held") != std::string::npos) file.set(kFormat, kWithRounding);
   save(path, std::move(file));
 }
 
@@ -195,11 +197,11 @@ Program Program::from(const io::Value& v, const std::string& path, std::string* 
   runtime_check(v.is_dict() && v.contains(io::kFormat), "load") << path << " holds no program";
   try {
     int64_t version = v[io::kFormat].integer();
-    runtime_check(version == io::kVersion || version == io::kWithObjects, "load")
+    runtime_check(version >= io::kVersion && version <= io::kWithRounding, "load")
         << path << " is of version " << version << ", and this library reads versions up to "
-        << io::kWithObjects;
+        << io::kWithRounding;
     if (extra) *extra = v["extra"].string();
-    io::Value fields = version == io::kWithObjects ? io::with_objects(v) : v;
+    io::Value fields = v.contains("objects") ? io::with_objects(v) : v;
     return Program(io::Reader(path, fields).program());
   } catch (const Error& e) {  // for a value of the wrong kind, or an error of the graph's operators
     if (e.kind() == ErrorKind::internal || e.op() == "load") throw;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kHead = "facula.json";
 constexpr const char* kName = "facula program";
-constexpr int64_t kNewest = 2;  // programs without objects are of version 1
+constexpr int64_t kNewest = 3;  // 2: programs with objects; 3: with rounded values
 constexpr const char* kErrorTypes[] = {"RuntimeError", "IndexError",          "TypeError",
                                        "ValueError",   "NotImplementedError", "AssertionError",
                                        "LinAlgError",  "KeyboardInterrupt"};

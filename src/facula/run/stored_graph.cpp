@@ -100,7 +100,9 @@ class GraphWriter {
     body_.word(std::bit_cast<uint64_t>(c.imag()));
   }
   void meta(const Tensor& t) {
-    body_.word(uint64_t(t.dtype()) << 32 | uint64_t(t.impl()->wrapped_number) << 16 | word_of(t.device()));
+    auto* v = graph::value_of(t);
+    body_.word(uint64_t(t.dtype()) << 32 | uint64_t(v && v->held) << 17 |
+               uint64_t(t.impl()->wrapped_number) << 16 | word_of(t.device()));
     sizes(t.sizes());
     sizes(t.strides());
   }
@@ -301,6 +303,7 @@ class GraphReader {
     if (of.size() != strides.size()) r_.refuse();
     auto* v = g_.add_value(of, strides, DType(type >> 32), device_of(type));
     v->tensor.impl()->wrapped_number = type >> 16 & 1;
+    v->held = type >> 17 & 1;
     return v;
   }
   void read_value() {

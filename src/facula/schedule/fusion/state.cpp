@@ -24,8 +24,8 @@ Expr checking(Expr e, Expr i) {
 
 }  // namespace
 
-// A member at a given index; `space`: the extents of its axes.
-Expr State::member_at(const Member& m, const std::vector<Expr>& at, const Dims& space, DType d) {
+// The member that computes v, at a given index; `space`: the extents of its axes.
+Expr State::member_at(const Member& m, const std::vector<Expr>& at, const Dims& space, const Value& v) {
   Expr e = m.value;
   if (!is_identity(m, at)) {
     if (contains(e, Kind::position)) {
@@ -41,7 +41,7 @@ Expr State::member_at(const Member& m, const std::vector<Expr>& at, const Dims& 
     e = loop::substitute(e, map);
   }
   for (auto& i : at) e = checking(e, i);
-  return between == Between::rounded ? loop::round_to(e, d) : e;
+  return between == Between::rounded || v.held ? loop::round_to(e, v.tensor.dtype()) : e;
 }
 
 Expr State::expanded(Expr e, const Cluster* k) {
@@ -57,8 +57,8 @@ Expr State::expanded(Expr e, const Cluster* k) {
       bool member = k && mt != k->members.end();
       if (vt == virtual_values.end() && !member) return loop::load(y->slot, y->memory, at, y->part);
       at = values.root_index(v, std::move(at));
-      Expr element = member_at(member ? mt->second : vt->second, at,
-                               member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
+      Expr element =
+          member_at(member ? mt->second : vt->second, at, member ? k->extents : Dims(r->tensor.sizes()), *r);
       if (!member) element = self(self, element);  // virtual values may consist of members
       return y->part == 1 ? loop::real(element) : y->part == 2 ? loop::imag(element) : element;
     });

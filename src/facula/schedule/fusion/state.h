@@ -60,7 +60,8 @@ struct State {
   void add_node(const graph::Node& n, int at, const Placement& p);  // adds the node to cluster `at`
 
  private:
-  loop::Expr member_at(const Member& m, const std::vector<loop::Expr>& at, const Dims& space, DType d);
+  loop::Expr member_at(const Member& m, const std::vector<loop::Expr>& at, const Dims& space,
+                       const graph::Value& v);
   void add_scatter(const graph::Node& n, const Body& b, int at);
 };
 
