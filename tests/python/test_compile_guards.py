@@ -355,3 +355,42 @@ def test_autocast_and_default_dtypes_are_checked():
             assert compiled(y)[1].dtype == facula.float64
         finally:
             facula.set_default_dtype(facula.float32)
+
+
+TAKES_NUMBER = {
+    "index": lambda x, t: x[t] * 1,
+    "slice": lambda x, t: x[:t] * 1,
+    "view": lambda x, t: x.view(t, -1) * 1,
+    "expand": lambda x, t: x.view(12, 1).expand(12, t) * 1,
+    "narrow": lambda x, t: facula.narrow(x, 0, t, 2) * 1,
+    "select": lambda x, t: x.select(0, t) * 1,
+    "split": lambda x, t: facula.split(x, t)[0] * 1,
+    "sum": lambda x, t: x.view(3, 4).sum(t - 1),
+    "transpose": lambda x, t: x.view(3, 4).transpose(0, t - 1) * 1,
+    "roll": lambda x, t: facula.roll(x, t),
+    "repeat": lambda x, t: x.repeat(t),
+    "topk": lambda x, t: x.topk(t)[0],
+    "zeros": lambda x, t: facula.zeros(t),
+    "arange": lambda x, t: facula.arange(t),
+    "eye": lambda x, t: facula.eye(t),
+    "full": lambda x, t: facula.full((2,), t),
+    "add": lambda x, t: facula.add(x, x, alpha=t),
+    "clamp": lambda x, t: x.clamp(t),
+    "leaky_relu": lambda x, t: facula.nn.functional.leaky_relu(-x, t),
+    "range": lambda x, t: sum(x[i] for i in range(t)),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_NUMBER)
+def test_tensors_in_place_of_numbers_are_read_at_each_call(name):
+    function = TAKES_NUMBER[name]
+    compiled = facula.compile(function)
+    x = facula.arange(12.0)
+    for number in (1, 2, 1):
+        t = facula.tensor(number)
+        for f in (lambda: t, lambda: t.add_(0)):  # another tensor, and the same one after a write
+            assert compiled(x, f()).tolist() == function(x, t).tolist()
+    t = facula.tensor(1)
+    for _ in range(2):
+        assert compiled(x, t).tolist() == function(x, t).tolist()
+        t.fill_(2)

@@ -141,9 +141,8 @@ def check(case, form, rng):
     return refused
 
 
-# Procedures that read elements as sizes, whose ranges a capture does not check; and an operator that
-# refuses a second derivative.
-LEFT_OUT = {"narrow.Tensor", "nanquantile", "segment_reduce", "_linear_cross_entropy"}
+# It refuses a second derivative.
+LEFT_OUT = {"_linear_cross_entropy"}
 
 
 def test_compiled_functions_refuse_what_eager_refuses():

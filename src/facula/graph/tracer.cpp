@@ -194,6 +194,11 @@ void Tracer::note(const Tensor& t) {
   trace_runtime_check(!observing->cells_.is_written(t), reads_elements, "trace")
       << "of a function that looks at the elements of a tensor, which it has written to and are not computed yet"
       << hint("compute what depends on elements outside of the function, or with where()");
+  // Later calls of a compiled function may pass another tensor.
+  trace_runtime_check(!observing->keeps_handles(), reads_elements, "compile")
+      << "takes a tensor, of shape " << to_string(t.sizes())
+      << ", for a number or a size, and looks at its elements"
+      << hint("pass a number, or compute with the tensor: x.index_select(0, i), x * t");
   for (auto& r : *noted)
     if (r.tensor.is_same(t)) return;
   noted->push_back({t, elements_of(t)});
