@@ -332,4 +332,4 @@ def test_a_later_version_is_refused_by_its_number(files, tmp_path):
         for name in z.namelist():
             content = z.read(name)
             to.writestr(name, content.replace(b"facula programJ\x01", b"facula programJ\x09"))
-    assert "is of version 9, and this library reads versions up to 2" in refused(tmp_path, data.getvalue())
+    assert "is of version 9, and this library reads versions up to 3" in refused(tmp_path, data.getvalue())

@@ -71,7 +71,8 @@ class Printer {
  private:
   // `exact`: a tensor from outside, whose strides are printed exactly.
   void declare(const Value& v, bool exact) {
-    s_ << '%' << v.id << ": " << type_of(v.tensor, exact) << (rounds_ && v.held ? " held" : "");
+    s_ << '%' << v.id << ": " << type_of(v.tensor, exact)
+       << (rounds_ && v.held && !v.constant.defined() ? " held" : "");
   }
 
   void body(const Graph& g) {
