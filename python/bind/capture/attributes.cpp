@@ -127,8 +127,7 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
 // A class attribute that is bound to its instance without running code of Python.
 bool is_bound_by_c(PyObject* descriptor) {
   PyTypeObject* t = Py_TYPE(descriptor);
-  return !t->tp_descr_get || !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) ||
-         std::strstr(t->tp_name, "Overridable");
+  return !t->tp_descr_get || !is_class_of_python(t) || std::strstr(t->tp_name, "Overridable");
 }
 
 // A call of a function of Python that computes an attribute; its value replaces `drop` slots, or becomes null and the value.
@@ -259,7 +258,7 @@ Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* na
       return in.breaks("an attribute of super() that is not a method");
     return push_value(f, drop, std::move(value), method);
   }
-  if (PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE)) {
+  if (is_class_of_python(t)) {
     bool hooked = false;
     if (!has_usual_lookup(t)) {
       PyRef key = checked(PyUnicode_InternFromString("__getattribute__"));
@@ -338,7 +337,7 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
       r->member(object, key.get(), setter);
       return call(in, f, {setter, {object, name, value}, 3, nullptr, drop, Role::discard});
     }
-    if (t->tp_setattro != PyObject_GenericSetAttr && PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) &&
+    if (t->tp_setattro != PyObject_GenericSetAttr && is_class_of_python(t) &&
         !(setter && Py_TYPE(setter) == &PyWrapperDescr_Type))
       return in.breaks("an assignment to an attribute that a class treats itself");
     PyObject* looked_up = _PyType_Lookup(t, name);

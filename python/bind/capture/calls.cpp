@@ -256,8 +256,8 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     inner.bind(function.get(), c.callable);
     return call_function(in, f, inner);
   }
-  if (!own_init && (!all_data(c, true) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
-                    type->tp_init != PyBaseObject_Type.tp_init))
+  if (!own_init &&
+      (!all_data(c, true) && is_class_of_python(type) && type->tp_init != PyBaseObject_Type.tp_init))
     return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");
   if (!own_init) {
     for (auto* a : c.args) r->contents(a);
@@ -348,7 +348,7 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     return call_function(in, f, inner);
   }
   if (meta->tp_call != PyType_Type.tp_call) return in.breaks("a class whose metaclass treats its calls");
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !exception) return opaque(in, c);
+  if (!is_class_of_python(type) && !exception) return opaque(in, c);
   return construct(in, f, c);
 }
 
@@ -366,8 +366,7 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   }
   if (is_deque(o) && !in.recorder->is_outside(o)) return finish(in, f, c, run_native(in, c));
   PyRef key = checked(PyUnicode_InternFromString("__len__"));
-  PyObject* method =
-      PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  PyObject* method = is_class_of_python(Py_TYPE(o)) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
   in.recorder->member(o, key.get(), method);
   c.callable = method;
@@ -461,7 +460,7 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
   }
   if (name == "iter" && n == 1) {
     PyRef o = PyRef::share(c.args[0]), key = checked(PyUnicode_InternFromString("__iter__"));
-    PyObject* method = PyType_HasFeature(Py_TYPE(o.get()), Py_TPFLAGS_HEAPTYPE) && !is_generator(o.get())
+    PyObject* method = is_class_of_python(Py_TYPE(o.get())) && !is_generator(o.get())
                            ? _PyType_Lookup(Py_TYPE(o.get()), key.get())
                            : nullptr;
     if (method && PyFunction_Check(method)) {
@@ -703,7 +702,7 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
     return call_ruled(in, f, c, rule_of(descriptor));
   }
   if (is_generator(self)) return call_generator_method(in, f, c, self, name);
-  if (PyType_Check(self) || !PyType_HasFeature(Py_TYPE(self), Py_TPFLAGS_HEAPTYPE)) {
+  if (PyType_Check(self) || !is_class_of_python(Py_TYPE(self))) {
     if (!PyType_Check(self)) return call_builtin_method(in, f, c, self, name);
     if (!std::strcmp(name, "__new__")) return call_new(in, f, c, reinterpret_cast<PyTypeObject*>(self));
     return call_ruled(in, f, c, rule_of(c.callable));
@@ -739,7 +738,7 @@ Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
   if (c.args.empty()) return opaque(in, c);
   PyObject* self = c.args[0];
   if (Py_TYPE(c.callable) == &PyMethodDescr_Type && Py_TYPE(self) == d->d_type &&
-      !PyType_HasFeature(d->d_type, Py_TPFLAGS_HEAPTYPE)) {
+      !is_class_of_python(d->d_type)) {
     PyRef bound = checked(PyObject_GetAttr(self, d->d_name));
     Call inner = c;
     inner.callable = bound.get();
@@ -860,7 +859,7 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
     return finish(in, f, c, run_native(in, c));
   if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
     return finish(in, f, c, run_native(in, c));
-  if (all_data(c, false) && !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && effect_of_method(t, name) == 1) {
+  if (all_data(c, false) && !is_class_of_python(t) && effect_of_method(t, name) == 1) {
     read_all(in, c);
     return finish(in, f, c, run_native(in, c));
   }
@@ -951,9 +950,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     c.bind(descriptor, self.get());
     return call_descriptor(in, f, c);
   }
-  PyObject* method = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)
-                         ? _PyType_Lookup(Py_TYPE(o), names::__call__)
-                         : nullptr;
+  PyObject* method = is_class_of_python(Py_TYPE(o)) ? _PyType_Lookup(Py_TYPE(o), names::__call__) : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
   in.recorder->member(o, names::__call__, method);
   c.bind(method, o);

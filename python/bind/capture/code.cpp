@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 
 namespace facula::bind::capture {
@@ -253,7 +254,10 @@ class Decoder {
   // The one-operand intrinsics of functions, by their numbers in CPython's pycore_intrinsics.h.
   bool intrinsic(int number) {
     switch (number) {
-      case 3: add(Op::nop); return true;  // a StopIteration that leaves a generator: unwind() converts it
+      case 3:  // around all of a generator: of a StopIteration that leaves it, which unwind() converts
+        converters_.insert(int(out_.ops.size()));
+        add(Op::nop);
+        return true;
       case 5: add(Op::unary, '+'); return true;
       case 6: add(Op::list_to_tuple); return true;
       default: return false;
@@ -355,6 +359,7 @@ class Decoder {
     };
     while (p < end) {
       int start = number(), length = number(), target = number(), depth = number();
+      if (converters_.count(at(target))) continue;
       out_.handlers.push_back({at(start), at(start + length), at(target), depth >> 1, bool(depth & 1)});
     }
   }
@@ -365,6 +370,7 @@ class Decoder {
   PyObject* names_ = nullptr;  // of the keywords of the next call
   std::map<int, int> begins_;  // micro-operations by code unit
   std::vector<std::pair<int, int>> jumps_;
+  std::set<int> converters_;  // handlers that are left out
 };
 
 }  // namespace

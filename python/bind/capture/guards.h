@@ -10,6 +10,12 @@
 
 namespace facula::bind::capture {
 
+// Whether Python code has defined the class, and may change it. Classes of C are immutable, whether they are static or, as most
+// since 3.12, made from a specification.
+inline bool is_class_of_python(PyTypeObject* t) {
+  return PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && !PyType_HasFeature(t, Py_TPFLAGS_IMMUTABLETYPE);
+}
+
 using SourceId = int;
 constexpr SourceId kNoSource = -1;
 

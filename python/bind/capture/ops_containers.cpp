@@ -40,7 +40,7 @@ bool is_plain_iterator(PyObject* o) {
                                       "longrange_iterator",
                                       "_collections._deque_iterator",
                                       "odict_iterator"};
-  if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return false;
+  if (is_class_of_python(Py_TYPE(o))) return false;
   for (const char* n : names)
     if (!std::strcmp(Py_TYPE(o)->tp_name, n)) return true;
   return false;
@@ -72,8 +72,7 @@ bool is_tensor_index(PyObject* o, int depth = 0) {
 bool is_iterated_by_python(Interpreter& in, PyObject* o) {
   if (is_generator(o)) return !in.recorder->is_outside(o);
   PyRef key = checked(PyUnicode_InternFromString("__iter__"));
-  PyObject* f =
-      PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  PyObject* f = is_class_of_python(Py_TYPE(o)) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
   return f && PyFunction_Check(f);
 }
 Outcome expand(Interpreter& in, Frame& f) {
@@ -98,7 +97,7 @@ bool is_generic(PyObject* o) {
 
 // Calls the method of a class for an instruction; null if the class has none that is a function of Python.
 PyObject* method_of(Interpreter& in, PyObject* o, const char* name) {
-  if (!PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return nullptr;
+  if (!is_class_of_python(Py_TYPE(o))) return nullptr;
   PyRef key = checked(PyUnicode_InternFromString(name));
   PyObject* f = _PyType_Lookup(Py_TYPE(o), key.get());
   if (!f || !PyFunction_Check(f)) return nullptr;

@@ -197,8 +197,7 @@ Outcome do_send(Interpreter& in, Frame& f, const MicroOp& op) {
   }
   if (in.recorder) {
     bool plain = value.get() == Py_None && !in.recorder->is_outside(receiver.get()) &&
-                 !PyType_HasFeature(Py_TYPE(receiver.get()), Py_TPFLAGS_HEAPTYPE) &&
-                 !PyGen_Check(receiver.get());
+                 !is_class_of_python(Py_TYPE(receiver.get())) && !PyGen_Check(receiver.get());
     if (!plain) return in.breaks("`yield from` of a generator that was made outside");
   }
   PyObject* sent = nullptr;

@@ -82,7 +82,7 @@ PyObject* polyfill(const char* name) {
 }
 
 bool is_python_instance(PyObject* o) {
-  return PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) && !is_tensor(o) && !PyType_Check(o);
+  return is_class_of_python(Py_TYPE(o)) && !is_tensor(o) && !PyType_Check(o);
 }
 PyObject* python_method(PyObject* o, const char* name) {
   if (!is_python_instance(o)) return nullptr;

@@ -55,11 +55,19 @@ namespace {
 PyRef copy_of_number(PyObject* o) {
   if (PyFloat_CheckExact(o)) return checked(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o)));
   auto* from = reinterpret_cast<PyLongObject*>(o);
+#if PY_VERSION_HEX < 0x030C0000
   Py_ssize_t digits = std::abs(Py_SIZE(from));
   PyLongObject* copy = _PyLong_New(digits);
   if (!copy) throw PythonError();
   std::copy(from->ob_digit, from->ob_digit + digits, copy->ob_digit);
   Py_SET_SIZE(copy, Py_SIZE(from));
+#else
+  size_t digits = from->long_value.lv_tag >> 3;  // the lower bits have the sign
+  PyLongObject* copy = _PyLong_New(Py_ssize_t(digits));
+  if (!copy) throw PythonError();
+  std::copy_n(from->long_value.ob_digit, digits, copy->long_value.ob_digit);
+  copy->long_value.lv_tag = from->long_value.lv_tag;
+#endif
   return PyRef(reinterpret_cast<PyObject*>(copy));
 }
 bool is_changeable(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
@@ -448,7 +456,7 @@ void Recorder::absent(PyObject* o, PyObject* name) {
 
 void Recorder::member(PyObject* o, PyObject* name, PyObject* value) {
   auto* type = PyType_Check(o) ? reinterpret_cast<PyTypeObject*>(o) : Py_TYPE(o);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {  // builtin classes do not change
+  if (!is_class_of_python(type)) {  // builtin classes do not change
     if (value && !is_atom(value)) constant(value);
     return;
   }

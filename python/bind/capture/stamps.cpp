@@ -9,7 +9,7 @@ namespace {
 uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 
 // Classes whose instances have the class for all of their life.
-bool keeps_class(PyTypeObject* t) { return !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE); }
+bool keeps_class(PyTypeObject* t) { return !is_class_of_python(t); }
 
 // Whether a dict has the variables of a module of Python. A program at its top level changes some of them all the time.
 bool is_namespace(PyObject* dict) {

@@ -175,7 +175,7 @@ int TemplateBuilder::other(PyObject* o) {
                add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
   }
   if (is_reducible(t) || is_grad_mode(o)) return reduced(o);
-  if (PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(o)) return instance(o);
+  if (is_class_of_python(t) && !PyExceptionInstance_Check(o)) return instance(o);
   return fail(o);
 }
 
@@ -198,7 +198,7 @@ int TemplateBuilder::instance(PyObject* o) {
   bool is_mapping = PyDict_Check(o) && (t->tp_new == PyDict_Type.tp_new || t->tp_new == PyODict_Type.tp_new);
   for (PyTypeObject* b = t; plain && b; b = b->tp_base) {
     if (b == &PyBaseObject_Type || (is_mapping && (b == &PyDict_Type || b == &PyODict_Type))) break;
-    plain = PyType_HasFeature(b, Py_TPFLAGS_HEAPTYPE) &&
+    plain = is_class_of_python(b) &&
             !(PyDict_GetItemString(b->tp_dict, "__slots__") && b->tp_basicsize != b->tp_base->tp_basicsize);
     if (b->tp_new != t->tp_new && b->tp_new != PyBaseObject_Type.tp_new)
       plain = plain && (is_module(o) || is_mapping);

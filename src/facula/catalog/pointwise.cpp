@@ -7,6 +7,7 @@
 #include "facula/catalog/repeated.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/refusal.h"
 #include "facula/op/registry.h"
 #include "facula/tensor/promotion.h"
 
@@ -18,6 +19,7 @@ using facula::autograd::invoke;
 using namespace facula::catalog::pointwise_helpers;
 
 namespace {
+constexpr const char* kNotZero = "expects zeros";
 // The result dtype of where().
 DType chosen_dtype(const Call& c) {
   Promotion p;
@@ -302,10 +304,8 @@ FACULA_FAMILY(pointwise) {
       .bind(hidden)
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
-      .checks()
-      .pointwise([](Expr x, Expr zero) {
-        return select(within(zero, constant(Scalar(int64_t(1)), DType::Int64)) < 0, zero_like(x), x);
-      })
+      .refuses(ErrorType::RuntimeError, {kNotZero})
+      .pointwise([](Expr x, Expr zero) { return accepted(x, eq(zero, zero_like(zero)), kNotZero); })
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
       .undifferenced("it refuses what differs")
       .samples({"self[3, 4], zero<1>[3, 4]"});

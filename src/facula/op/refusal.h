@@ -1,7 +1,6 @@
 // Elements that an operator refuses. Its body says which elements are `accepted`, its definition has the error
 // (`.refuses(type, {text})`), and a kernel that encounters a refused element reports the text by a code.
 //   ensures: a code identifies its text, and is not a possible index of a tensor
-//   ensures: a code stands for its text alone and is no index that a tensor can have
 #pragma once
 #include <cstdint>
 #include <string>
