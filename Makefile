@@ -84,11 +84,20 @@ wheels: setup ## make and test a package for each Python that this machine has (
 	    if [ $$v = $$own ]; then $(MAKE) test-wheel; else $(MAKE) test-wheel VENV=.venv-$$v PYTHON="$$(find_python $$v)"; fi || exit 1; \
 	done
 
+test-pythons: setup ## run the tests of compile with each other Python that this machine has (PYTHONS='3.12 3.13')
+	@$(FIND_PYTHON); own=$$($(PYTHON_ENV) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for v in $(PYTHONS); do \
+	    [ $$v != $$own ] || continue; \
+	    $(MAKE) package BUILD=$(BUILD)-$$v VENV=.venv-$$v PYTHON="$$(find_python $$v)" CMAKE_ARGS=-DFACULA_TESTS=OFF || exit 1; \
+	    $(TEST_RUN) PYTHONPATH=$(BUILD)-$$v/python .venv-$$v/bin/python -m pytest -q -p no:cacheprovider -n $(JOBS) \
+	        --dist worksteal tests/python/test_compile*.py || exit 1; \
+	done
+
 format: setup ## lay sources out as tests/python/test_style.py asks
 	$(PYTHON_ENV) tests/python/test_style.py
 
 clean: ## remove what was built (.venv, .peer and runs/ stay)
-	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-threads $(BUILD)-fuzz $(BUILD)-wheel-* dist bench/out
+	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-threads $(BUILD)-fuzz $(BUILD)-wheel-* $(BUILD)-3.* dist bench/out
 
 ##@ Beside PyTorch
 bench: build ## compare speed; results in bench/results.md

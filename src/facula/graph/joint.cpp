@@ -187,6 +187,19 @@ class Represented final : public BackwardObserver {
   const std::function<Tensor(const Value*)>& of_;
 };
 
+// The inputs of the joint graph: those of the function, then the gradients of these outputs.
+std::vector<InputSpec> joint_inputs(const Graph& forward, const std::vector<int>& tangent_of) {
+  std::vector<InputSpec> specs;
+  for (auto* v : forward.inputs) specs.push_back(spec_of(v->tensor));
+  for (int k : tangent_of) {
+    auto& t = forward.outputs[size_t(k)]->tensor;
+    // The gradient of a dense result has the same layout.
+    bool dense = !t.is_contiguous() && t.is_non_overlapping_and_dense();
+    specs.push_back({t.dtype(), Dims(t.sizes()), dense ? Dims(t.strides()) : Dims()});
+  }
+  return specs;
+}
+
 }  // namespace
 
 Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
@@ -201,16 +214,9 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
         is_differentiable(forward.inputs[size_t(i)]->tensor.dtype());
   spread_activity(forward, forward.nodes.size(), active);
 
-  std::vector<InputSpec> specs;
-  for (auto* v : forward.inputs) specs.push_back(spec_of(v->tensor));
-  for (size_t k = 0; k < forward.outputs.size(); ++k) {
-    auto* v = forward.outputs[k];
-    if (!v || !active[size_t(v->id)]) continue;
-    joint.tangent_of.push_back(int(k));
-    // The gradient of a dense result has the same layout.
-    bool dense = !v->tensor.is_contiguous() && v->tensor.is_non_overlapping_and_dense();
-    specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), dense ? Dims(v->tensor.strides()) : Dims()});
-  }
+  for (size_t k = 0; k < forward.outputs.size(); ++k)
+    if (auto* v = forward.outputs[k]; v && active[size_t(v->id)]) joint.tangent_of.push_back(int(k));
+  auto specs = joint_inputs(forward, joint.tangent_of);
 
   joint.graph = trace(
       forward.shapes, specs,

@@ -56,7 +56,7 @@ struct Compiled final : TracedCall {
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
 
-  // The backward program of calls of which some outputs have no gradient.
+  // The backward program for `absent` gradients, by tangent (graph::without_gradients).
   const Program& backward_without(const std::vector<bool>& absent) const {
     std::lock_guard lock(mutex_);
     auto& program = partial_[absent];
