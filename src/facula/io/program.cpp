@@ -201,7 +201,7 @@ Program Program::from(const io::Value& v, const std::string& path, std::string* 
         << path << " is of version " << version << ", and this library reads versions up to "
         << io::kWithRounding;
     if (extra) *extra = v["extra"].string();
-    io::Value fields = v.contains("objects") ? io::with_objects(v) : v;
+    io::Value fields = v.contains("objects of classes") ? io::with_objects(v) : v;
     return Program(io::Reader(path, fields).program());
   } catch (const Error& e) {  // for a value of the wrong kind, or an error of the graph's operators
     if (e.kind() == ErrorKind::internal || e.op() == "load") throw;
