@@ -338,7 +338,7 @@ def test_a_later_version_is_refused_with_both_versions_named(tmp_path):
     save(export(nn.ReLU(), (facula.rand(2),)), path := tmp_path / "m.fpt")
     rewritten(path, lambda k, v: v.replace(b'"version": 1', b'"version": 7') if k == "facula.json" else v)
     for read in (load, lambda p: _C.load_program(str(p))):
-        with pytest.raises(RuntimeError, match=r"version 7 .*reads versions up to 2"):
+        with pytest.raises(RuntimeError, match=r"version 7 .*reads versions up to 3"):
             read(path)
 
 
