@@ -1,8 +1,8 @@
 /* A server without Python: loads a package, and several threads answer requests in batches.
  *
  *   facula.package(facula.export.export(net, ...), "model.fpk", sizes=[{"batch": n} for n in (2, 8)])
- *   cc server.c -I src/facula/deploy -L build/python/facula -lfacula_runtime -lpthread -o server
- *   ./server model.fpk 4 1000
+ *   cc examples/server/server.c -I src/facula/deploy -L build/python/facula -lfacula_runtime -lpthread -o server
+ *   LD_LIBRARY_PATH=build/python/facula ./server model.fpk 4 1000
  */
 #include <facula_c.h>
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* Training without Python: loads a training step, runs it on batches from a file, and saves what it has learned.
  *
  *   facula.package(facula.program.trace(step, x, y), "step.fpk")
- *   cc train.c -I src/facula/deploy -L build/python/facula -lfacula_runtime -o train
- *   ./train step.fpk batches.bin 200 trained.fpt
+ *   cc examples/server/train.c -I src/facula/deploy -L build/python/facula -lfacula_runtime -o train
+ *   LD_LIBRARY_PATH=build/python/facula ./train step.fpk batches.bin 200 trained.fpt
  *
  * batches.bin has, for each step, the arguments of the step one after another, as dense arrays in native byte order.
  */

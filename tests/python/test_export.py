@@ -324,6 +324,52 @@ def test_a_file_is_a_plain_archive_of_json_and_aligned_bytes(tmp_path):
     equal(load(buffer).module()(facula.ones(2, 3)), net(facula.ones(2, 3)))
 
 
+class Remembers(nn.Module):
+    """Assigns attributes in its forward, as models do that compute tables for their inputs once."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.seen, self.calls = facula.zeros(1, 1), [], 0
+
+    def forward(self, x):
+        if self.table.shape[0] != x.shape[1]:
+            self.table = facula.arange(x.shape[1], dtype=x.dtype).view(-1, 1)
+        if not hasattr(self, "scale"):
+            self.scale = x.new_ones(1) * 2
+        self.seen.append(x)
+        self.calls += 1
+        return (x @ self.table) * self.scale
+
+
+def test_attributes_that_a_module_assigns_are_restored():
+    """The oracle is the module's own arithmetic, after an export and without one."""
+    module, x = nn.Sequential(Remembers()), facula.rand(4, 3)
+    table = module[0].table
+    with pytest.warns(
+        UserWarning, match=r"tensor attributes self\.0\.table, self\.0\.seen, self\.0\.scale were"
+    ):
+        program = export(module, (x,), dynamic_shapes=({0: Dim("batch")},))
+    assert module[0].table is table and module[0].seen == [] and module[0].calls == 0
+    assert not hasattr(module[0], "scale")
+    x = facula.rand(5, 3)
+    expected = ((x[:, 1] + 2 * x[:, 2]) * 2).view(5, 1)
+    equal(program.module()(x), expected, 1e-6)
+    equal(module(x), expected, 1e-6)
+    assert module[0].calls == 1 and module[0].seen[0] is x
+
+
+def test_an_export_that_fails_restores_attributes():
+    class Fails(Remembers):
+        def forward(self, x):
+            y = super().forward(x)
+            return y if y.sum() > 0 else x
+
+    module = Fails()
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        export(module, (facula.rand(4, 3),))
+    assert module.calls == 0 and module.table.shape == (1, 1) and not module.seen
+
+
 def rewritten(path, change):
     """The archive with some of its JSON files changed."""
     with zipfile.ZipFile(path) as z:
