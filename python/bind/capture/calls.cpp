@@ -183,7 +183,7 @@ bool is_observed(Interpreter& in, const Call& c) {
 // Modules of Python whose functions have rules.
 bool is_ruled_module(PyObject* globals) {
   for (const char* name :
-       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json"})
+       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json", "re"})
     if (is_our_module(globals, name)) return true;
   return false;
 }
@@ -695,6 +695,8 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   PyObject* self = PyCFunction_GET_SELF(c.callable);
   const char* name = reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name;
   if (!self || PyModule_Check(self)) return call_ruled(in, f, c, rule_of(c.callable));
+  if (in.recorder->is_outside(c.callable) && !PyType_Check(self))  // so the object is from outside too
+    in.recorder->read_attribute(c.callable, "__self__");
   if (is_inner_mapping(in, self)) return call_builtin_method(in, f, c, self, name);
   if (is_tensor(self)) {
     PyRef key = checked(PyUnicode_InternFromString(name));
@@ -947,6 +949,8 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     PyRef of = checked(PyObject_GetAttrString(o, "__objclass__"));
     PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(of.get()), name.get());
     owner_ref.push_back(self);
+    if (in.recorder->is_outside(o))
+      for (const char* part : {"__self__", "__name__", "__objclass__"}) in.recorder->read_attribute(o, part);
     if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) return opaque(in, c);
     c.bind(descriptor, self.get());
     return call_descriptor(in, f, c);

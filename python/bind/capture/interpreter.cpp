@@ -283,12 +283,27 @@ PyObject* Interpreter::run_alone(std::unique_ptr<Frame> frame, bool raises) {
   return s == Stop::returned ? in.result.detach() : nullptr;
 }
 
+namespace {
+
+// The code of a frame that is only shown. CPython fills its free variables from a closure when somebody reads `f_locals`, and
+// PyFrame_New sets none.
+PyRef code_to_show(PyCodeObject* code) {
+  if (!code->co_nfreevars) return PyRef::share(reinterpret_cast<PyObject*>(code));
+  PyRef none = checked(PyTuple_New(0)), changes = checked(PyDict_New());
+  checked(PyDict_SetItemString(changes.get(), "co_freevars", none.get()));
+  PyRef replace = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(code), "replace"));
+  return checked(PyObject_Call(replace.get(), none.get(), changes.get()));
+}
+
+}  // namespace
+
 void Interpreter::add_traceback(Frame& f) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  PyRef shown(
-      reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.code->get(), f.globals.get(), nullptr)));
+  PyRef code = code_to_show(f.code->get());
+  PyRef shown(reinterpret_cast<PyObject*>(PyFrame_New(
+      PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code.get()), f.globals.get(), nullptr)));
   PyRef next = trace ? PyRef(trace) : PyRef::share(Py_None);
   PyRef created;
   if (shown)

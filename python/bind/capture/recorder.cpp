@@ -378,6 +378,12 @@ void Recorder::read_attribute(PyObject* o, const char* name) {
   attribute(o, key.get(), value.get());
 }
 
+// A method of a builtin container. Each access makes another object, so that its name and its container are compared.
+static bool is_method_of_container(PyObject* o) {
+  PyObject* self = PyCFunction_CheckExact(o) ? PyCFunction_GET_SELF(o) : nullptr;
+  return self && (PyList_CheckExact(self) || PyDict_CheckExact(self) || Py_TYPE(self) == &PySet_Type);
+}
+
 // A method of no_grad or another such mode, which is on the stack within `with`.
 static bool is_exit_of_mode(PyObject* o) {
   PyObject* self = PyCFunction_Check(o) ? PyCFunction_GET_SELF(o) : nullptr;
@@ -394,6 +400,10 @@ void Recorder::first_guard(SourceId id, PyObject* o) {
     read_attribute(o, "__name__");
     read_attribute(o, "__self__");
     read_attribute(PyCFunction_GET_SELF(o), "_outer");  // what it restores
+  } else if (is_method_of_container(o)) {
+    add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    read_attribute(o, "__name__");
+    read_attribute(o, "__self__");
   } else if (is_fixed) {
     add(Guard::Kind::is, id, o);
   } else {

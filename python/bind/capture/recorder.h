@@ -135,13 +135,14 @@ class Recorder {
   bool shares_memory(const Tensor& t) const;  // with a tensor from outside
   void distinguish_written();                 // at the end: written objects are different from all others
 
+  void read_attribute(PyObject* o, const char* name);
+
   // A result of an operator: registers its handles.
   void result(PyObject* o);
 
  private:
   void add(Guard::Kind kind, SourceId s, PyObject* expected = nullptr, int64_t number = 0);
   void first_guard(SourceId id, PyObject* o);
-  void read_attribute(PyObject* o, const char* name);
 
   void fixed_items(PyObject* container);
   void item_of(PyObject* container, PyObject* key);

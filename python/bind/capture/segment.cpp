@@ -370,6 +370,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
   }
   auto created = s.values.make(values, results, fresh);
   for (auto& w : s.writes) repeat(w, created);
+  s.values.place_iterators(created);
   if (s.modes_after != s.modes) set_modes(s.modes_after);
   for (int k = 0; k < s.regions; ++k) run::enter_autocast_region();
   for (int k = 0; k > s.regions; --k) run::exit_autocast_region();

@@ -65,7 +65,8 @@ class Template {
       fill_set,
       fill_cell,
       fill_instance,
-      fill_generator  // that ran when the segment began: its frame, none if it has ended
+      fill_generator,  // that ran when the segment began: its frame, none if it has ended
+      place_iterator
     } kind;
     int out = -1;
     PyRef object;
@@ -80,6 +81,8 @@ class Template {
   // The values; PythonError if one cannot be made.
   std::vector<PyRef> make(const std::vector<PyRef>& sources, const std::vector<PyRef>& results,
                           const std::vector<PyRef>& fresh) const;
+  // Sets the positions of iterators of lists, behind the writes: a list takes no position behind its end.
+  void place_iterators(const std::vector<PyRef>& values) const;
 };
 
 // Builds a template. An object that cannot be made again fails it, with a reason.
