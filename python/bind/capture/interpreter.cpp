@@ -302,8 +302,9 @@ void Interpreter::add_traceback(Frame& f) {
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
   PyRef code = code_to_show(f.code->get());
-  PyRef shown(reinterpret_cast<PyObject*>(PyFrame_New(
-      PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code.get()), f.globals.get(), nullptr)));
+  PyRef shown(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(),
+                                                      reinterpret_cast<PyCodeObject*>(code.get()),
+                                                      f.globals.get(), nullptr)));
   PyRef next = trace ? PyRef(trace) : PyRef::share(Py_None);
   PyRef created;
   if (shown)
