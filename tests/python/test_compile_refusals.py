@@ -7,6 +7,7 @@ Every run draws other operators. FACULA_REFUSALS=all takes all of them, and prin
 import os
 import random
 
+import pytest
 from support import operators
 
 import facula
@@ -164,3 +165,113 @@ def test_compiled_functions_refuse_what_eager_refuses():
             break
     assert not wrong, "\n".join(wrong)
     assert refusing >= COUNT
+
+
+def _leaf(n=3):
+    return facula.ones(n, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("write", "make"),
+    [
+        (lambda x: x.add_(1.5), lambda: facula.ones(3, dtype=facula.int64)),
+        (lambda x: x.abs_(), lambda: facula.ones(3, dtype=facula.complex64)),
+        (lambda x: x.float_power_(2), lambda: facula.ones(3)),
+        (lambda x: facula.sin(facula.ones(3), out=x), lambda: facula.ones(3, dtype=facula.int32)),
+        (lambda x: facula.add(_leaf(), 1, out=x), lambda: facula.ones(3)),
+        (lambda x: facula.add(x, 1, out=x), _leaf),
+        (lambda x: x.mul_(2), _leaf),
+        (lambda x: x[1:].zero_(), _leaf),
+        (lambda x: facula.zeros(2, device="cuda"), lambda: facula.ones(3)),
+    ],
+)
+@pytest.mark.parametrize("is_handled", [False, True])
+def test_compiled_functions_refuse_writes_and_devices_as_eager_does(write, make, is_handled):
+    def f(x):
+        y = x.detach() * 2
+        if not is_handled:
+            write(x)
+            return y
+        try:
+            write(x)
+        except (RuntimeError, AssertionError) as e:
+            return y + 1, type(e)
+        return y
+
+    def outcome(function, x):
+        try:
+            return "gives", function(x)
+        except (RuntimeError, AssertionError) as e:
+            return "raises", type(e), str(e)
+
+    compiled = facula.compile(f)
+    for _ in range(3):
+        a, b = make(), make()
+        got, want = outcome(compiled, a), outcome(f, b)
+        if is_handled:
+            assert facula.equal(got[1][0], want[1][0]) and got[1][1] is want[1][1]
+        else:
+            assert got == want and want[0] == "raises"
+        assert facula.equal(a, b)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 0], [1, 2, 3]])
+def test_a_refusal_behind_a_break_is_handled_with_the_writes_before_it(values):
+    class Handler:
+        def __enter__(self):
+            self.seen = []
+            return self
+
+        def __exit__(self, kind, error, trace):
+            self.seen.append(kind)
+            return True
+
+    def f(x, log):
+        with Handler() as handler:
+            log.append(str(x.sum().item()))
+            handler.begun = True
+            y = x // x
+            log.append("divided")
+            handler.quotient = y
+        return handler.seen, handler.begun, hasattr(handler, "quotient")
+
+    compiled = facula.compile(f)
+    for _ in range(3):
+        x = facula.tensor(values)
+        got, want = [], []
+        assert compiled(x, got) == f(x, want) and got == want
+
+
+def test_what_a_trace_cannot_record_behind_a_break_runs_plainly():
+    def f(a, calls):
+        calls.append(float(a.real.sum()))  # a break
+        n = a.shape[-1]
+        inverse = facula.linalg.inv(a)
+        adjoint = a.mH
+        calls.append(n)
+        return adjoint, (inverse @ a).real.round(), adjoint.is_conj()
+
+    compiled = facula.compile(f)
+    for k in range(3):
+        a = facula.tensor([[1 + 1j, 2 - 1j], [0.5j, 3 + k]])
+        got_calls, want_calls = [], []
+        got, want = compiled(a, got_calls), f(a, want_calls)
+        assert facula.equal(got[0], want[0]) and facula.equal(got[1], want[1])
+        assert got[2] == want[2] and got_calls == want_calls
+        a.mul_(2)  # both show the memory of `a`
+        assert facula.equal(got[0], want[0]) and facula.equal(got[0], a.mH)
+
+
+def test_sizes_that_elements_decide_are_compared_behind_the_program():
+    def f(x, shape):
+        y = x[x > 0] * 2
+        if y.shape == shape:
+            return y + 1
+        return y - 1 if y.shape[0] != 0 else None
+
+    compiled = facula.compile(f)
+    for values in ([1.0, 2, 3], [1.0, -2, 3], [-1.0, -2, -3], [1.0, 2, 3]):
+        x = facula.tensor(values)
+        for n in (2, 3):
+            got, want = compiled(x, facula.Size([n])), f(x, facula.Size([n]))
+            assert (got is None and want is None) or facula.equal(got, want)

@@ -1,10 +1,13 @@
 // Calls: functions of Python are entered, operators are recorded, C functions are run on the real objects where
 // that can be repeated.
+#include <algorithm>
 #include <cstring>
 
 #include "../generator.h"
+#include "../symint.h"
 #include "compiled.h"
 #include "facula/run/open_trace.h"
+#include "facula/sym/run_time.h"
 #include "interpreter.h"
 
 namespace facula::bind::capture {
@@ -46,9 +49,22 @@ Outcome opaque(Interpreter& in, const Call& c) {
   return in.breaks("a call of " + shown(c.callable) + ", which is opaque");
 }
 
+// A size that the program gives when it runs, or a tuple with one.
+bool has_run_time_size(PyObject* o) {
+  if (is_symint(o)) return sym::is_run_time(symint_of(o));
+  if (!PyTuple_Check(o)) return false;
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(o); ++k)
+    if (has_run_time_size(PyTuple_GET_ITEM(o, k))) return true;
+  return false;
+}
+
 // Replaces the value of a call that has been made by C code: `drop` slots by the result.
 Outcome finish(Interpreter& in, Frame& f, const Call& c, PyObject* owned) {
-  if (!owned) return Outcome::raised;
+  if (!owned) {
+    if (!std::any_of(c.args.begin(), c.args.end(), has_run_time_size)) return Outcome::raised;
+    PyErr_Clear();
+    return in.breaks("a size that is known only when the program has run, in " + shown(c.callable));
+  }
   if (c.role == Role::discard) {
     Py_DECREF(owned);
     f.drop(c.drop);
