@@ -262,16 +262,60 @@ def test_what_a_trace_cannot_record_behind_a_break_runs_plainly():
         assert facula.equal(got[0], want[0]) and facula.equal(got[0], a.mH)
 
 
-def test_sizes_that_elements_decide_are_compared_behind_the_program():
-    def f(x, shape):
-        y = x[x > 0] * 2
-        if y.shape == shape:
-            return y + 1
-        return y - 1 if y.shape[0] != 0 else None
+class Holder:
+    """An object with an attribute."""
 
-    compiled = facula.compile(f)
+
+def _kept(x):
+    n = x.shape[0]
+    float(x.sum())  # a break
+    return n + 1
+
+
+def _kept_in_containers(x):
+    holder, sizes = Holder(), [x.shape[0], x.shape]
+    holder.size = x.shape[0]
+    float(x.sum())
+    return sizes[0] + 1, x.shape == sizes[1], holder.size == 2
+
+
+def _branch(x):
+    if x.shape == facula.Size([2]):
+        return x + 1
+    return x - 1 if x.shape[0] != 0 else None
+
+
+def _handled(x):
+    try:
+        return x.sum() / (1 // x.shape[0])
+    except ZeroDivisionError:
+        return x.shape[0]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.shape[0],
+        lambda x: x.shape,
+        lambda x: (x.numel() * 2.0, x.size(), str(x.shape)),
+        lambda x: range(x.shape[0]),
+        lambda x: [k for k in range(len(x))],
+        lambda x: {"n": x.shape[0], "t": (len(x), x.size(0))},
+        lambda x: x.reshape(x.shape[0], 1).sum(0) / (x.shape[0] + 1),
+        lambda x: x.shape[0] == 2,
+        lambda x: x.tolist() if x.shape[0] > 1 else x,
+        _kept,
+        _kept_in_containers,
+        _branch,
+        _handled,
+    ],
+)
+def test_sizes_that_elements_decide_are_numbers_for_python(use):
+    compiled = facula.compile(lambda x: use(x[x > 0] * 2))
     for values in ([1.0, 2, 3], [1.0, -2, 3], [-1.0, -2, -3], [1.0, 2, 3]):
         x = facula.tensor(values)
-        for n in (2, 3):
-            got, want = compiled(x, facula.Size([n])), f(x, facula.Size([n]))
-            assert (got is None and want is None) or facula.equal(got, want)
+        got, want = compiled(x), use(x[x > 0] * 2)
+        if isinstance(want, facula.Tensor):
+            assert facula.equal(got, want)
+        else:
+            assert got == want and type(got) is type(want) and str(got) == str(want)

@@ -1,13 +1,10 @@
 // Calls: functions of Python are entered, operators are recorded, C functions are run on the real objects where
 // that can be repeated.
-#include <algorithm>
 #include <cstring>
 
 #include "../generator.h"
-#include "../symint.h"
 #include "compiled.h"
 #include "facula/run/open_trace.h"
-#include "facula/sym/run_time.h"
 #include "interpreter.h"
 
 namespace facula::bind::capture {
@@ -49,22 +46,9 @@ Outcome opaque(Interpreter& in, const Call& c) {
   return in.breaks("a call of " + shown(c.callable) + ", which is opaque");
 }
 
-// A size that the program gives when it runs, or a tuple with one.
-bool has_run_time_size(PyObject* o) {
-  if (is_symint(o)) return sym::is_run_time(symint_of(o));
-  if (!PyTuple_Check(o)) return false;
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(o); ++k)
-    if (has_run_time_size(PyTuple_GET_ITEM(o, k))) return true;
-  return false;
-}
-
 // Replaces the value of a call that has been made by C code: `drop` slots by the result.
 Outcome finish(Interpreter& in, Frame& f, const Call& c, PyObject* owned) {
-  if (!owned) {
-    if (!std::any_of(c.args.begin(), c.args.end(), has_run_time_size)) return Outcome::raised;
-    PyErr_Clear();
-    return in.breaks("a size that is known only when the program has run, in " + shown(c.callable));
-  }
+  if (!owned) return Outcome::raised;
   if (c.role == Role::discard) {
     Py_DECREF(owned);
     f.drop(c.drop);
@@ -372,7 +356,11 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
 
 Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
-  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
+  if (is_plain(Py_TYPE(o))) {  // a length that is known only when the program has run is a break
+    in.recorder->contents(o);
+    return in.give_recorded(f, c.drop, run_unpinned(c), "len");
+  }
+  if (is_container(o) || is_atom(o) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
     return finish(in, f, c, run_unpinned(c));
   }
@@ -875,7 +863,7 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
     return finish(in, f, c, run_native(in, c));
   }
   if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
-    return finish(in, f, c, run_native(in, c));
+    return in.give_recorded(f, c.drop, run_native(in, c), name);
   if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
     return finish(in, f, c, run_native(in, c));
   if (all_data(c, false) && !PyType_HasFeature(t, Py_TPFLAGS_HEAPTYPE) && effect_of_method(t, name) == 1) {

@@ -286,6 +286,11 @@ class Run {
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
       if (in_.program_failed) return program_failed(e, start);
+      if (in_.met_sizes && !in_.has_effects) {
+        place.changing.breaks_at_sizes = true;
+        start.restore(in_);
+        return capture(place, misses);
+      }
       auto& sizes = place.changing.free_sizes;
       bool any_free = sizes == FreeSizes::all || (sizes != FreeSizes::none && !place.changing.sizes.empty());
       if (any_free) {  // sizes as symbols may be the reason

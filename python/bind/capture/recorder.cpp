@@ -22,6 +22,15 @@ void Recorder::at_line(PyObject* file, int number) {
   if (auto* trace = run::OpenTrace::current()) trace->at_line(file_name_, number);
 }
 
+bool Recorder::keeps_sizes() const {
+  return std::any_of(run_time_sizes.begin(), run_time_sizes.end(), [](const PyRef& o) {
+    if (Py_REFCNT(o.get()) > 1) return true;
+    for (Py_ssize_t k = 0; PyTuple_Check(o.get()) && k < PyTuple_GET_SIZE(o.get()); ++k)
+      if (is_symint(PyTuple_GET_ITEM(o.get(), k)) && Py_REFCNT(PyTuple_GET_ITEM(o.get(), k)) > 1) return true;
+    return false;
+  });
+}
+
 SourceId Recorder::source_of(PyObject* o) const {
   auto it = outside_.find(o);
   return it == outside_.end() ? kNoSource : it->second;

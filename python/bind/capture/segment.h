@@ -185,6 +185,7 @@ struct Changing {
   std::set<std::string> numbers;              // paths of numbers and generators
   std::map<std::string, ChangedSizes> sizes;  // by path of a tensor
   FreeSizes free_sizes = FreeSizes::related;
+  bool breaks_at_sizes = false;  // that are known only when the program has run
 };
 CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 
