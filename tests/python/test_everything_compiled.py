@@ -10,7 +10,19 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 # Files all of whose tests pass so, with their seconds on two cores.
-SECONDS = {"complex_functions": 16, "conjugate_views": 3, "optim_schedules": 20, "products": 16}
+SECONDS = {
+    "bind_calls": 2,
+    "callables": 5,
+    "complex_functions": 16,
+    "conjugate_views": 3,
+    "depthwise": 5,
+    "half_computes_in_float32": 4,
+    "lazy_modules": 7,
+    "masked_tensor": 1,
+    "optim_schedules": 20,
+    "products": 16,
+    "rounded_once": 17,
+}
 LIMIT = 40  # seconds of the files that a run draws
 
 
