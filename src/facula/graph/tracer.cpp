@@ -85,10 +85,12 @@ static void check_arguments(const Operator& o, std::span<const op::Value> args, 
         << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
 }
 
-// Whether the converted result of a call in place is written; other procedures convert by rules of their own.
-static bool converts_in_place(const Operator& o) {
+static void check_destinations(const Operator& o, const Results& results, std::span<const op::Value> args,
+                               Form form, std::span<const Tensor> out) {
+  if (form == Form::out) return check_out(o, results, args, out);
   auto* procedure = o.as<op::Procedure>();
-  return !procedure || !procedure->in_place;
+  if (o.is<op::View>() || (procedure && procedure->in_place)) return;  // these convert by rules of their own
+  op::check_conversion(o, results[0].dtype(), args[0].tensor->dtype, args, false);
 }
 
 // The history of a tensor after a recorded write of result `k`.
@@ -165,7 +167,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     }
     return results;
   }
-  if (form == Form::out && captures_ && !inner_depth_) check_out(o, results, values, out);
+  if (captures_ && !inner_depth_) check_destinations(o, results, values, form, out);
   for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
     if (form == Form::in_place && o.is<op::View>()) {
@@ -173,8 +175,6 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
       require(target, 0);
       return Results(target);
     }
-    if (form == Form::in_place && captures_ && !inner_depth_ && converts_in_place(o))
-      op::check_conversion(o, results[k].dtype(), target.dtype(), values, false);
     if (!is_own(target)) target = handle(current(constant(target)));
     else target.impl()->traced = current(value_of(target));
     if (form != Form::out || !resized(o, target, results[k]))
