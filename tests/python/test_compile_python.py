@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 import logging
+import re
 import typing
 
 import pytest
@@ -508,3 +509,105 @@ def test_loggers_that_write_nothing_and_json_divide_no_program():
     for _ in range(3):
         assert_equal(run(x, {"scale": 3}), x * 3)
     assert len(seen) == 6 and seen[1] == "scale {'scale': 3}"
+
+
+class Number(int):
+    """An int whose membership in a set divides a program."""
+
+
+ONE, OTHER = Number(1), Number(2)
+
+
+def test_methods_of_containers_that_are_kept_in_variables_write_behind_breaks():
+    def emit_all(numbers, known):
+        code, seen, by_name = [], set(), {}
+        emit, note, store = code.append, seen.add, by_name.__setitem__
+        for n in numbers:
+            if ONE in known:
+                emit(n)
+                note(n)
+                store(n, len(code))
+        return code, seen, by_name
+
+    run = facula.compile(emit_all)
+    for numbers in ([5, 5, 5], [5, 6, 5, 5], [1, 2, 1, 2], [5, 5, 5]):
+        assert run(numbers, {ONE}) == emit_all(numbers, {ONE})
+        assert run(numbers, {OTHER}) == ([], set(), {})
+
+
+def test_iterators_of_lists_that_grow_behind_a_break_keep_their_positions():
+    class Pattern:
+        def __init__(self):
+            self.items = []
+
+        def add(self, item):
+            self.items.append(item)
+
+        def width(self, known):
+            total = 0
+            for item in self.items:
+                total += item + (ONE in known)
+            for item in reversed(self.items):
+                total += item * 100 * (ONE in known)
+            return total
+
+    def f(a, b, known):
+        pattern = Pattern()
+        assert ONE in known
+        pattern.add(a)
+        pattern.add(b)
+        return pattern.width(known), pattern.items
+
+    run = facula.compile(f)
+    for a, b in [(3, 4), (3, 4), (5, 6), (3, 4), (7, 7)]:
+        assert run(a, b, {ONE}) == f(a, b, {ONE})
+
+
+def test_a_deque_that_crosses_a_break_keeps_its_items():
+    def f(x, known, maximum):
+        items = collections.deque([1, x], maxlen=maximum)
+        items.append(x + 1)
+        assert ONE in known
+        items.append(x * 2)
+        return items
+
+    run = facula.compile(f)
+    for maximum in (None, 3, 3, None):
+        for k in range(3):
+            x = facula.ones(2) * k
+            got, want = run(x, {ONE}, maximum), f(x, {ONE}, maximum)
+            assert got.maxlen == want.maxlen
+            assert_equal([facula.as_tensor(v) for v in got], [facula.as_tensor(v) for v in want])
+
+
+def test_frames_of_tracebacks_of_nested_functions_can_be_read():
+    def of(limit):
+        def f(x):
+            if x.shape[0] > limit:
+                raise ValueError(limit)
+            return x
+
+        return f
+
+    run = facula.compile(of(3))
+    with pytest.raises(ValueError) as e:
+        run(facula.ones(4))
+    frames = []
+    trace = e.value.__traceback__
+    while trace:
+        frames.append((trace.tb_frame.f_code.co_qualname, dict(trace.tb_frame.f_locals)))
+        trace = trace.tb_next
+    assert frames[-1][0].endswith("of.<locals>.f")
+
+
+def test_expressions_of_re_are_compiled_by_python():
+    def f(x, pattern, text):
+        found = re.search(pattern, text)
+        return x + 1 if found else x - 1, found and found.group()
+
+    run = facula.compile(f)
+    x = facula.ones(2)
+    for text in ("it seems unused", "appears to not have been used", "no"):
+        for pattern in ("unused|not have been used", "a(b|c)+d", "n.t"):
+            re.purge()
+            assert_equal(run(x, pattern, text), f(x, pattern, text))

@@ -7,6 +7,7 @@ Every run draws other operators. FACULA_REFUSALS=all takes all of them, and prin
 import os
 import random
 
+import pytest
 from support import operators
 
 import facula
@@ -163,3 +164,157 @@ def test_compiled_functions_refuse_what_eager_refuses():
             break
     assert not wrong, "\n".join(wrong)
     assert refusing >= COUNT
+
+
+def _leaf(n=3):
+    return facula.ones(n, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("write", "make"),
+    [
+        (lambda x: x.add_(1.5), lambda: facula.ones(3, dtype=facula.int64)),
+        (lambda x: x.abs_(), lambda: facula.ones(3, dtype=facula.complex64)),
+        (lambda x: x.float_power_(2), lambda: facula.ones(3)),
+        (lambda x: facula.sin(facula.ones(3), out=x), lambda: facula.ones(3, dtype=facula.int32)),
+        (lambda x: facula.add(_leaf(), 1, out=x), lambda: facula.ones(3)),
+        (lambda x: facula.add(x, 1, out=x), _leaf),
+        (lambda x: x.mul_(2), _leaf),
+        (lambda x: x[1:].zero_(), _leaf),
+        (lambda x: facula.zeros(2, device="cuda"), lambda: facula.ones(3)),
+    ],
+)
+@pytest.mark.parametrize("is_handled", [False, True])
+def test_compiled_functions_refuse_writes_and_devices_as_eager_does(write, make, is_handled):
+    def f(x):
+        y = x.detach() * 2
+        if not is_handled:
+            write(x)
+            return y
+        try:
+            write(x)
+        except (RuntimeError, AssertionError) as e:
+            return y + 1, type(e)
+        return y
+
+    def outcome(function, x):
+        try:
+            return "gives", function(x)
+        except (RuntimeError, AssertionError) as e:
+            return "raises", type(e), str(e)
+
+    compiled = facula.compile(f)
+    for _ in range(3):
+        a, b = make(), make()
+        got, want = outcome(compiled, a), outcome(f, b)
+        if is_handled:
+            assert facula.equal(got[1][0], want[1][0]) and got[1][1] is want[1][1]
+        else:
+            assert got == want and want[0] == "raises"
+        assert facula.equal(a, b)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 0], [1, 2, 3]])
+def test_a_refusal_behind_a_break_is_handled_with_the_writes_before_it(values):
+    class Handler:
+        def __enter__(self):
+            self.seen = []
+            return self
+
+        def __exit__(self, kind, error, trace):
+            self.seen.append(kind)
+            return True
+
+    def f(x, log):
+        with Handler() as handler:
+            log.append(str(x.sum().item()))
+            handler.begun = True
+            y = x // x
+            log.append("divided")
+            handler.quotient = y
+        return handler.seen, handler.begun, hasattr(handler, "quotient")
+
+    compiled = facula.compile(f)
+    for _ in range(3):
+        x = facula.tensor(values)
+        got, want = [], []
+        assert compiled(x, got) == f(x, want) and got == want
+
+
+def test_what_a_trace_cannot_record_behind_a_break_runs_plainly():
+    def f(a, calls):
+        calls.append(float(a.real.sum()))  # a break
+        n = a.shape[-1]
+        inverse = facula.linalg.inv(a)
+        adjoint = a.mH
+        calls.append(n)
+        return adjoint, (inverse @ a).real.round(), adjoint.is_conj()
+
+    compiled = facula.compile(f)
+    for k in range(3):
+        a = facula.tensor([[1 + 1j, 2 - 1j], [0.5j, 3 + k]])
+        got_calls, want_calls = [], []
+        got, want = compiled(a, got_calls), f(a, want_calls)
+        assert facula.equal(got[0], want[0]) and facula.equal(got[1], want[1])
+        assert got[2] == want[2] and got_calls == want_calls
+        a.mul_(2)  # both show the memory of `a`
+        assert facula.equal(got[0], want[0]) and facula.equal(got[0], a.mH)
+
+
+class Holder:
+    """An object with an attribute."""
+
+
+def _kept(x):
+    n = x.shape[0]
+    float(x.sum())  # a break
+    return n + 1
+
+
+def _kept_in_containers(x):
+    holder, sizes = Holder(), [x.shape[0], x.shape]
+    holder.size = x.shape[0]
+    float(x.sum())
+    return sizes[0] + 1, x.shape == sizes[1], holder.size == 2
+
+
+def _branch(x):
+    if x.shape == facula.Size([2]):
+        return x + 1
+    return x - 1 if x.shape[0] != 0 else None
+
+
+def _handled(x):
+    try:
+        return x.sum() / (1 // x.shape[0])
+    except ZeroDivisionError:
+        return x.shape[0]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.shape[0],
+        lambda x: x.shape,
+        lambda x: (x.numel() * 2.0, x.size(), str(x.shape)),
+        lambda x: range(x.shape[0]),
+        lambda x: [k for k in range(len(x))],
+        lambda x: {"n": x.shape[0], "t": (len(x), x.size(0))},
+        lambda x: x.reshape(x.shape[0], 1).sum(0) / (x.shape[0] + 1),
+        lambda x: x.shape[0] == 2,
+        lambda x: x.tolist() if x.shape[0] > 1 else x,
+        _kept,
+        _kept_in_containers,
+        _branch,
+        _handled,
+    ],
+)
+def test_sizes_that_elements_decide_are_numbers_for_python(use):
+    compiled = facula.compile(lambda x: use(x[x > 0] * 2))
+    for values in ([1.0, 2, 3], [1.0, -2, 3], [-1.0, -2, -3], [1.0, 2, 3]):
+        x = facula.tensor(values)
+        got, want = compiled(x), use(x[x > 0] * 2)
+        if isinstance(want, facula.Tensor):
+            assert facula.equal(got, want)
+        else:
+            assert got == want and type(got) is type(want) and str(got) == str(want)

@@ -107,6 +107,7 @@ Outcome tensor_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name,
   if (is_method || is_fact(text)) {
     PyRef value(PyObject_GetAttr(o, name));
     if (value) value = in.recorder->without_symbols(std::move(value));
+    if (value && in.stops_at_size(value.get())) return Outcome::breaks;
     return value ? push_value(f, drop, std::move(value), method) : Outcome::raised;
   }
   if (!std::strcmp(text, "grad")) return gradient(in, f, o, name, drop, method);

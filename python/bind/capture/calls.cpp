@@ -183,7 +183,7 @@ bool is_observed(Interpreter& in, const Call& c) {
 // Modules of Python whose functions have rules.
 bool is_ruled_module(PyObject* globals) {
   for (const char* name :
-       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json"})
+       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json", "re"})
     if (is_our_module(globals, name)) return true;
   return false;
 }
@@ -356,7 +356,11 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
 
 Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
-  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
+  if (is_plain(Py_TYPE(o))) {  // a length that is known only when the program has run is a break
+    in.recorder->contents(o);
+    return in.give_recorded(f, c.drop, run_unpinned(c), "len");
+  }
+  if (is_container(o) || is_atom(o) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
     return finish(in, f, c, run_unpinned(c));
   }
@@ -694,6 +698,8 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   PyObject* self = PyCFunction_GET_SELF(c.callable);
   const char* name = reinterpret_cast<PyCFunctionObject*>(c.callable)->m_ml->ml_name;
   if (!self || PyModule_Check(self)) return call_ruled(in, f, c, rule_of(c.callable));
+  if (in.recorder->is_outside(c.callable) && !PyType_Check(self))  // so the object is from outside too
+    in.recorder->read_attribute(c.callable, "__self__");
   if (is_inner_mapping(in, self)) return call_builtin_method(in, f, c, self, name);
   if (is_tensor(self)) {
     PyRef key = checked(PyUnicode_InternFromString(name));
@@ -856,7 +862,7 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
     return finish(in, f, c, run_native(in, c));
   }
   if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
-    return finish(in, f, c, run_native(in, c));
+    return in.give_recorded(f, c.drop, run_native(in, c), name);
   if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
     return finish(in, f, c, run_native(in, c));
   if (all_data(c, false) && !is_class_of_python(t) && effect_of_method(t, name) == 1) {
@@ -946,6 +952,8 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     PyRef of = checked(PyObject_GetAttrString(o, "__objclass__"));
     PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(of.get()), name.get());
     owner_ref.push_back(self);
+    if (in.recorder->is_outside(o))
+      for (const char* part : {"__self__", "__name__", "__objclass__"}) in.recorder->read_attribute(o, part);
     if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) return opaque(in, c);
     c.bind(descriptor, self.get());
     return call_descriptor(in, f, c);

@@ -98,6 +98,37 @@ bool are_separate(const Segment& s, const std::vector<PyRef>& values) {
   return true;
 }
 
+// The state in which a capture begins. A capture that fails takes its writes back and advances no iterator from outside, so
+// that the function can run plainly from here.
+class Start {
+ public:
+  Start(const Frames& frames, const Modes& modes)
+      : modes_(modes), regions_(run::autocast_regions()), handled_(PyErr_GetHandledException()) {
+    for (auto& f : frames) frames_.push_back(std::make_unique<Frame>(*f));
+  }
+  void restore(Interpreter& in) {
+    for (auto& f : in.frames) f->generator = {};  // it is not left, but runs in its frame of the beginning
+    in.frames = std::move(frames_);
+    for (auto& f : in.frames) {
+      if (!f->generator) continue;
+      GeneratorObject* g = generator_of(f->generator.get());
+      delete std::exchange(g->frame, nullptr);
+      g->running = true;
+    }
+    set_modes(modes_);
+    while (run::autocast_regions() > regions_) run::exit_autocast_region();
+    while (run::autocast_regions() < regions_) run::enter_autocast_region();
+    PyErr_Clear();
+    PyErr_SetHandledException(handled_ && handled_.get() != Py_None ? handled_.get() : nullptr);
+  }
+
+ private:
+  Frames frames_;
+  Modes modes_;
+  int regions_;
+  PyRef handled_;
+};
+
 class Run {
  public:
   Run(State& s) : s_(s), values_(std::move(s.values)) { in_.backend = s.backend.get(); }
@@ -245,8 +276,7 @@ class Run {
     std::string where =
         std::string(text_of(f.code->get()->co_filename)) + ":" + std::to_string(f.code->line_of(f.ip));
     ++s_.captures;
-    bool begins = in_.frames.size() == 1 && f.ip == 0;
-    std::unique_ptr<Frame> copy = begins ? std::make_unique<Frame>(f) : nullptr;
+    Start start(in_.frames, modes_);
     CaptureResult c;
     try {
       Capturing here;
@@ -255,18 +285,22 @@ class Run {
       if (s_.dynamic == Dynamic::always && sizes != FreeSizes::none) sizes = FreeSizes::all;
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
-      if (in_.program_failed) return program_failed(e, std::move(copy));
+      if (in_.program_failed) return program_failed(e, start);
+      if (in_.met_sizes && !in_.has_effects) {
+        place.changing.breaks_at_sizes = true;
+        start.restore(in_);
+        return capture(place, misses);
+      }
       auto& sizes = place.changing.free_sizes;
       bool any_free = sizes == FreeSizes::all || (sizes != FreeSizes::none && !place.changing.sizes.empty());
       if (any_free) {  // sizes as symbols may be the reason
         sizes = sizes == FreeSizes::related ? FreeSizes::changed : FreeSizes::none;
         --place.failures;
       }
-      if (!copy || in_.has_effects) throw;
+      if (in_.has_effects) throw;
       log(std::string("cannot be captured: ") + e.what(), "");
       if (++place.failures >= kFailures) place.plain = true;
-      in_.frames.clear();
-      in_.frames.push_back(std::move(copy));
+      start.restore(in_);
       return plainly();
     }
     log("captured from " + where, misses);
@@ -275,15 +309,10 @@ class Run {
   }
 
   // The program of a segment raised an error when it was run for the first time, and its effects have been taken back. The
-  // function itself runs again, if the segment is its first one; else the error is raised where the capture has stopped.
-  Interpreter::Stop program_failed(const Error& e, std::unique_ptr<Frame> copy) {
+  // function runs plainly from the begin of the segment, and raises the error in its place.
+  Interpreter::Stop program_failed(const Error& e, Start& start) {
     log(std::string("runs plainly, since its program raises ") + e.what(), "");
-    if (!copy) {
-      set_python_error();
-      return in_.handle();
-    }
-    in_.frames.clear();
-    in_.frames.push_back(std::move(copy));
+    start.restore(in_);
     return plainly();
   }
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "../autograd.h"
+#include "../symint.h"
 #include "../types.h"
 #include "facula/run/open_trace.h"
+#include "facula/sym/run_time.h"
 
 namespace facula::bind::capture {
 
@@ -180,8 +182,27 @@ Outcome Interpreter::breaks(std::string reason, std::string fix) {
   return Outcome::breaks;
 }
 
+static bool has_run_time_size(PyObject* o) {
+  if (is_symint(o)) return sym::is_run_time(symint_of(o));
+  if (!PyTuple_Check(o)) return false;
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(o); ++k)
+    if (has_run_time_size(PyTuple_GET_ITEM(o, k))) return true;
+  return false;
+}
+
+bool Interpreter::stops_at_size(PyObject* value) {
+  if (!recorder || !has_run_time_size(value)) return false;
+  if (!recorder->breaks_at_sizes) recorder->run_time_sizes.push_back(PyRef::share(value));
+  else breaks("a size that is known only when the program has run");
+  return recorder->breaks_at_sizes;
+}
+
 Outcome Interpreter::give(Frame& f, size_t drop, PyObject* owned) {
   if (!owned) return Outcome::raised;
+  if (stops_at_size(owned)) {
+    Py_DECREF(owned);
+    return Outcome::breaks;
+  }
   f.drop(drop);
   f.push(PyRef(owned));
   return Outcome::next;
@@ -283,12 +304,28 @@ PyObject* Interpreter::run_alone(std::unique_ptr<Frame> frame, bool raises) {
   return s == Stop::returned ? in.result.detach() : nullptr;
 }
 
+namespace {
+
+// The code of a frame that is only shown. CPython fills its free variables from a closure when somebody reads `f_locals`, and
+// PyFrame_New sets none.
+PyRef code_to_show(PyCodeObject* code) {
+  if (!code->co_nfreevars) return PyRef::share(reinterpret_cast<PyObject*>(code));
+  PyRef none = checked(PyTuple_New(0)), changes = checked(PyDict_New());
+  checked(PyDict_SetItemString(changes.get(), "co_freevars", none.get()));
+  PyRef replace = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(code), "replace"));
+  return checked(PyObject_Call(replace.get(), none.get(), changes.get()));
+}
+
+}  // namespace
+
 void Interpreter::add_traceback(Frame& f) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  PyRef shown(
-      reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.code->get(), f.globals.get(), nullptr)));
+  PyRef code = code_to_show(f.code->get());
+  PyRef shown(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(),
+                                                      reinterpret_cast<PyCodeObject*>(code.get()),
+                                                      f.globals.get(), nullptr)));
   PyRef next = trace ? PyRef(trace) : PyRef::share(Py_None);
   PyRef created;
   if (shown)
@@ -300,6 +337,7 @@ void Interpreter::add_traceback(Frame& f) {
 }
 
 bool Interpreter::unwind() {
+  if (recorder) recorder->sizes_failed |= !recorder->run_time_sizes.empty();
   while (!frames.empty()) {
     Frame& f = frame();
     // A `raise` again keeps the position of the exception; its own position decides the handler.

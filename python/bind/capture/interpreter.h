@@ -25,6 +25,7 @@ class Interpreter {
   Recorder* recorder = nullptr;
   PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
+  bool met_sizes = false;    // the capture failed by sizes that are known only when the program has run
   bool has_effects = false;  // of the segment that was captured last, besides its program
   bool program_failed =
       false;  // the program of the segment that was captured last raised an error when it ran
@@ -53,6 +54,9 @@ class Interpreter {
   Outcome give(Frame& f, size_t drop, PyObject* owned);
   // The same for a call that an open trace recorded: an exception becomes a break, and the call is repeated plainly.
   Outcome give_recorded(Frame& f, size_t drop, PyObject* owned, const char* name);
+  // Whether the capture stops in front of an instruction that gives `value`: a size that is known only when the program has run, or a
+  // tuple with one.
+  bool stops_at_size(PyObject* value);
   // Enters a frame whose value replaces `drop` slots of f.
   Outcome enter(Frame& f, size_t drop, std::unique_ptr<Frame> callee, Role role = Role::call);
   Outcome leave(PyRef value);  // the innermost frame returns

@@ -22,6 +22,15 @@ void Recorder::at_line(PyObject* file, int number) {
   if (auto* trace = run::OpenTrace::current()) trace->at_line(file_name_, number);
 }
 
+bool Recorder::keeps_sizes() const {
+  return std::any_of(run_time_sizes.begin(), run_time_sizes.end(), [](const PyRef& o) {
+    if (Py_REFCNT(o.get()) > 1) return true;
+    for (Py_ssize_t k = 0; PyTuple_Check(o.get()) && k < PyTuple_GET_SIZE(o.get()); ++k)
+      if (is_symint(PyTuple_GET_ITEM(o.get(), k)) && Py_REFCNT(PyTuple_GET_ITEM(o.get(), k)) > 1) return true;
+    return false;
+  });
+}
+
 SourceId Recorder::source_of(PyObject* o) const {
   auto it = outside_.find(o);
   return it == outside_.end() ? kNoSource : it->second;
@@ -386,6 +395,12 @@ void Recorder::read_attribute(PyObject* o, const char* name) {
   attribute(o, key.get(), value.get());
 }
 
+// A method of a builtin container. Each access makes another object, so that its name and its container are compared.
+static bool is_method_of_container(PyObject* o) {
+  PyObject* self = PyCFunction_CheckExact(o) ? PyCFunction_GET_SELF(o) : nullptr;
+  return self && (PyList_CheckExact(self) || PyDict_CheckExact(self) || Py_TYPE(self) == &PySet_Type);
+}
+
 // A method of no_grad or another such mode, which is on the stack within `with`.
 static bool is_exit_of_mode(PyObject* o) {
   PyObject* self = PyCFunction_Check(o) ? PyCFunction_GET_SELF(o) : nullptr;
@@ -402,6 +417,10 @@ void Recorder::first_guard(SourceId id, PyObject* o) {
     read_attribute(o, "__name__");
     read_attribute(o, "__self__");
     read_attribute(PyCFunction_GET_SELF(o), "_outer");  // what it restores
+  } else if (is_method_of_container(o)) {
+    add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(o)));
+    read_attribute(o, "__name__");
+    read_attribute(o, "__self__");
   } else if (is_fixed) {
     add(Guard::Kind::is, id, o);
   } else {

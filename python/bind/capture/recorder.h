@@ -36,6 +36,13 @@ class Recorder {
   bool program_failed = false;  // the program raised an error when it ran for the first time
   std::string once;             // if not empty: why later calls cannot run the segment
   int line = 0;                 // of the instruction that runs
+
+  // Sizes that Python has read and that are known only when the program has run, or tuples of such. Operators on tensors take them;
+  // where anything else keeps one, or an exception follows, the capture fails, and the next one stops in front of them.
+  std::vector<PyRef> run_time_sizes;
+  bool breaks_at_sizes = false, sizes_failed = false;
+  bool keeps_sizes() const;
+
   // The line of the instruction that runs, and of the calls that it records.
   void at_line(PyObject* file, int number);
 
@@ -135,13 +142,14 @@ class Recorder {
   bool shares_memory(const Tensor& t) const;  // with a tensor from outside
   void distinguish_written();                 // at the end: written objects are different from all others
 
+  void read_attribute(PyObject* o, const char* name);
+
   // A result of an operator: registers its handles.
   void result(PyObject* o);
 
  private:
   void add(Guard::Kind kind, SourceId s, PyObject* expected = nullptr, int64_t number = 0);
   void first_guard(SourceId id, PyObject* o);
-  void read_attribute(PyObject* o, const char* name);
 
   void fixed_items(PyObject* container);
   void item_of(PyObject* container, PyObject* key);

@@ -198,13 +198,15 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     }
   } recording{in, std::exchange(current_recorder, &r)};
   in.recorder = &r;
-  in.has_effects = in.program_failed = false;
+  in.has_effects = in.program_failed = in.met_sizes = false;
   in.is_later_segment = in.frames.size() > 1 || in.frame().ip > 0;
   std::vector<PyObject*> results;
   auto body = [&] {
     c.stop = in.run();
     in.has_effects = !r.writes.empty();
     if (c.stop == Interpreter::Stop::raised) raised.take();
+    in.met_sizes = r.sizes_failed || r.keeps_sizes();
+    if (in.met_sizes) r.failure = "a size is used that is known only when the program has run";
   };
   Recorder::Region all(r);
   try {
@@ -225,6 +227,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   r.changing = changing.numbers.empty() ? nullptr : &changing.numbers;
   r.changing_sizes = changing.sizes.empty() ? nullptr : &changing.sizes;
   r.free_sizes = changing.free_sizes;
+  r.breaks_at_sizes = changing.breaks_at_sizes;
   if (r.changing || r.changing_sizes || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
@@ -370,6 +373,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
   }
   auto created = s.values.make(values, results, fresh);
   for (auto& w : s.writes) repeat(w, created);
+  s.values.place_iterators(created);
   if (s.modes_after != s.modes) set_modes(s.modes_after);
   for (int k = 0; k < s.regions; ++k) run::enter_autocast_region();
   for (int k = 0; k > s.regions; --k) run::exit_autocast_region();

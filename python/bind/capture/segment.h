@@ -65,7 +65,8 @@ class Template {
       fill_set,
       fill_cell,
       fill_instance,
-      fill_generator  // that ran when the segment began: its frame, none if it has ended
+      fill_generator,  // that ran when the segment began: its frame, none if it has ended
+      place_iterator
     } kind;
     int out = -1;
     PyRef object;
@@ -80,6 +81,8 @@ class Template {
   // The values; PythonError if one cannot be made.
   std::vector<PyRef> make(const std::vector<PyRef>& sources, const std::vector<PyRef>& results,
                           const std::vector<PyRef>& fresh) const;
+  // Sets the positions of iterators of lists, behind the writes: a list takes no position behind its end.
+  void place_iterators(const std::vector<PyRef>& values) const;
 };
 
 // Builds a template. An object that cannot be made again fails it, with a reason.
@@ -182,6 +185,7 @@ struct Changing {
   std::set<std::string> numbers;              // paths of numbers and generators
   std::map<std::string, ChangedSizes> sizes;  // by path of a tensor
   FreeSizes free_sizes = FreeSizes::related;
+  bool breaks_at_sizes = false;  // that are known only when the program has run
 };
 CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 

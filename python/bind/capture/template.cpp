@@ -31,11 +31,18 @@ bool is_reducible(PyTypeObject* t) {
   return false;
 }
 
+bool is_iterator_of_list(PyTypeObject* t) {
+  return !std::strcmp(t->tp_name, "list_iterator") || !std::strcmp(t->tp_name, "list_reverseiterator");
+}
+
 PyObject* rebuilt(PyObject* reduced) {
   Py_ssize_t n = PyTuple_GET_SIZE(reduced);
   PyRef created = checked(PyObject_CallObject(PyTuple_GET_ITEM(reduced, 0), PyTuple_GET_ITEM(reduced, 1)));
   PyObject* state = n > 2 ? PyTuple_GET_ITEM(reduced, 2) : Py_None;
   if (state != Py_None) checked(PyObject_CallMethod(created.get(), "__setstate__", "O", state));
+  PyObject* items = n > 3 ? PyTuple_GET_ITEM(reduced, 3) : Py_None;
+  for (Py_ssize_t k = 0; items != Py_None && k < PyTuple_GET_SIZE(items); ++k)
+    checked(PyObject_CallMethod(created.get(), "append", "O", PyTuple_GET_ITEM(items, k)));
   PyObject* pairs = n > 4 ? PyTuple_GET_ITEM(reduced, 4) : Py_None;
   for (Py_ssize_t k = 0; pairs != Py_None && k < PyTuple_GET_SIZE(pairs); ++k) {
     PyObject* pair = PyTuple_GET_ITEM(pairs, k);
@@ -245,11 +252,17 @@ int TemplateBuilder::reduced(PyObject* o) {
     }
     checked(PyList_Append(copy.get(), part.get()));
   }
+  PyRef position;
+  if (is_iterator_of_list(Py_TYPE(o)) && PyList_GET_SIZE(copy.get()) == 3) {
+    position = PyRef::share(PyList_GET_ITEM(copy.get(), 2));
+    checked(PyList_SetSlice(copy.get(), 2, 3, nullptr));
+  }
   PyRef tuple = checked(PyList_AsTuple(copy.get()));
   int inner = value(tuple.get());
   if (failed()) return -1;
   created.instructions.back().object = tuple;  // keeps temporary objects, whose addresses are known, alive
-  return nodes_[o] = add({Kind::reduced, -1, {}, 0, {inner}});
+  int out = nodes_[o] = add({Kind::reduced, -1, {}, 0, {inner}});
+  return position ? fill(Kind::place_iterator, out, {value(position.get())}) : out;
 }
 
 int TemplateBuilder::generator(PyObject* o) {
@@ -415,10 +428,18 @@ std::vector<PyRef> Template::make(const std::vector<PyRef>& sources, const std::
                                   const std::vector<PyRef>& fresh) const {
   Maker m{sources, results, fresh, std::vector<PyRef>(size_t(size))};
   for (auto& i : instructions) {
+    if (i.kind == Kind::place_iterator) continue;
     if (i.kind >= Kind::fill_list) m.fill(i);
     else m.values[size_t(i.out)] = m.make(i);
   }
   return std::move(m.values);
+}
+
+void Template::place_iterators(const std::vector<PyRef>& values) const {
+  for (auto& i : instructions)
+    if (i.kind == Kind::place_iterator)
+      checked(PyObject_CallMethod(values[size_t(i.out)].get(), "__setstate__", "O",
+                                  values[size_t(i.operands[0])].get()));
 }
 
 }  // namespace facula::bind::capture

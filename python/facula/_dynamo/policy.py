@@ -69,7 +69,7 @@ _CHANGES = frozenset(
 )
 
 # Modules of Python and of this package whose functions are called as a whole.
-_WHOLE_MODULES = frozenset("random threading pickle importlib".split())
+_WHOLE_MODULES = frozenset("random threading pickle importlib re".split())
 # Functions of `logging` that write records or take locks; others decide whether there is something to write.
 _LOGGING = frozenset("_log handle basicConfig _acquireLock _releaseLock captureWarnings shutdown".split())
 _OWN_WHOLE_MODULES = (

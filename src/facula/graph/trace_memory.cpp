@@ -241,6 +241,12 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
       << hint("clone() it");
   auto* first = cell ? cell->first : base;
   if (first->constant.defined()) check_names(o, first->constant);
+  bool of_leaf = v != base && first->constant.defined() && first->constant.requires_grad() &&
+                 !first->constant.impl()->has_node;
+  runtime_check(!captures_ || inner_depth_ || !of_leaf || !target.requires_grad() ||
+                    !autograd::grad_enabled(),
+                o.name())
+      << "a view of a leaf Variable that requires grad is being used in an in-place operation.";
   trace_check(backward_begin_ < 0 || (first->id >= backward_begin_ && !first->constant.defined()),
               custom_function, o.name())
       << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");

@@ -8,10 +8,12 @@
 #include "facula/autograd/formula.h"
 #include "facula/base/warning.h"
 #include "facula/graph/passes.h"
+#include "facula/op/factory.h"
 #include "facula/op/foreign.h"
 #include "facula/op/key.h"
 #include "facula/op/registry.h"
 #include "facula/op/views.h"
+#include "facula/op/written.h"
 #include "facula/sym/one_sided.h"
 #include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
@@ -56,12 +58,39 @@ static bool reads_only_sizes(const Operator& o) { return o.is<op::Procedure>() |
 
 // For destinations of another dtype than the result's, reductions refuse some and compute wider for others; a pointwise operator
 // computes the same.
-static void check_out(const Operator& o, const Results& results, std::span<const Tensor> out) {
-  if (o.is<op::Pointwise>()) return;
+static void check_out(const Operator& o, const Results& results, std::span<const op::Value> args,
+                      std::span<const Tensor> out) {
   for (size_t k = 0; k < out.size(); ++k)
-    trace_check(out[k].dtype() == results[k].dtype(), mode, o.name())
-        << "writes a result of " << results[k].dtype() << " to out= of " << out[k].dtype()
-        << hint("let out= have the dtype of the result");
+    if (o.is<op::Pointwise>()) op::check_conversion(o, results[k].dtype(), out[k].dtype(), args, true);
+    else
+      trace_check(out[k].dtype() == results[k].dtype(), mode, o.name())
+          << "writes a result of " << results[k].dtype() << " to out= of " << out[k].dtype()
+          << hint("let out= have the dtype of the result");
+}
+
+// Raises where an eager call would, before anything is recorded: for tensors from outside that may not be written, and for
+// devices.
+static void check_arguments(const Operator& o, std::span<const op::Value> args, Form form,
+                            std::span<const Tensor> out) {
+  for (auto& v : args)
+    if (v.tag == op::Tag::device) op::check_can_hold(o.name(), v.device);
+  if (form == Form::functional) return;
+  bool history = false;
+  op::any_tensor(args, [&](const TensorImpl* t) { return history |= t && t->requires_grad; });
+  bool recording = history && o.differentiable && autograd::grad_enabled();
+  if (form == Form::in_place && !args[0].tensor->traced)
+    autograd::check_in_place(o.name(), Tensor(Ref<TensorImpl>::share(args[0].tensor)), recording);
+  for (auto& t : out)
+    runtime_check(!autograd::grad_enabled() || (!recording && !t.requires_grad()), o.name())
+        << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+}
+
+static void check_destinations(const Operator& o, const Results& results, std::span<const op::Value> args,
+                               Form form, std::span<const Tensor> out) {
+  if (form == Form::out) return check_out(o, results, args, out);
+  auto* procedure = o.as<op::Procedure>();
+  if (o.is<op::View>() || (procedure && procedure->in_place)) return;  // these convert by rules of their own
+  op::check_conversion(o, results[0].dtype(), args[0].tensor->dtype, args, false);
 }
 
 // The history of a tensor after a recorded write of result `k`.
@@ -85,6 +114,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
                      std::span<const Tensor> out) {
   if (!captures_ || inner_depth_) return take_call(o, args, form, out);
   size_t before = graph_->nodes.size();
+  check_arguments(o, args, form, out);
   Results results = take_call(o, args, form, out);
   note_calls(before);
   for (auto& t : results.all()) {
@@ -137,7 +167,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     }
     return results;
   }
-  if (form == Form::out && captures_ && !inner_depth_) check_out(o, results, out);
+  if (captures_ && !inner_depth_) check_destinations(o, results, values, form, out);
   for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
     if (form == Form::in_place && o.is<op::View>()) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "facula/op/written.h"
 #include "facula/run/invocation.h"
 
 namespace facula::run {
@@ -17,11 +18,8 @@ op::Results deliver(const Invocation& call, op::Results results);
 // Counts the write to every argument that the schema marks as written.
 void bump_written(const Invocation& call);
 
-// Whether out= must have the dtype of the result. Like PyTorch's kernels, only elementwise operators with one result convert
-// by default; a definition may say otherwise (Forms::exact_out), and a `dtype=` argument counts.
-bool takes_exact_out(const op::Operator& o, std::span<const op::Value> args);
-// Raises if a result of dtype `from` cannot be written to memory of dtype `to`, which is self, or out= if `out`.
-void check_conversion(const op::Operator& o, DType from, DType to, std::span<const op::Value> args, bool out);
+using op::check_conversion;
+using op::takes_exact_out;
 // Raises if result `k`, as `m` describes it, cannot be written to `out`. Resizes an out= tensor of other sizes; true if it did.
 bool check_destination(const op::Operator& o, size_t k, const op::Meta& m, const Tensor& out,
                        std::span<const op::Value> args, op::Form form);
