@@ -222,8 +222,9 @@ Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
       return in.breaks("a list display that was begun before a break");
   }
   PyRef owner_ref = f.pop();
-  PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), owner_ref.get()));
-  if (done) return Outcome::next;
+  PyObject* list = f.top(size_t(op.arg)).get();
+  if (PyList_SetSlice(list, PyList_GET_SIZE(list), PyList_GET_SIZE(list), owner_ref.get()) == 0)
+    return Outcome::next;
   if (!PyErr_ExceptionMatches(PyExc_TypeError) || PySequence_Check(owner_ref.get())) return Outcome::raised;
   PyErr_Clear();
   PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", kindname(owner_ref.get()));
@@ -236,8 +237,17 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
   if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
     return in.breaks("a set display that was begun before a break");
   PyRef owner_ref = f.pop();
-  checked(_PySet_Update(f.top(size_t(op.arg)).get(), owner_ref.get()));
+  checked(PyObject_CallMethod(f.top(size_t(op.arg)).get(), "update", "(O)", owner_ref.get()));
   return Outcome::next;
+}
+// Whether a dict has a key of a mapping; -1: an exception is set.
+static int has_key_of(PyObject* dict, PyObject* mapping) {
+  PyRef keys(PyMapping_Keys(mapping));
+  if (!keys) return -1;
+  int has = 0;
+  for (Py_ssize_t k = 0; has == 0 && k < PyList_GET_SIZE(keys.get()); ++k)
+    has = PyDict_Contains(dict, PyList_GET_ITEM(keys.get(), k));
+  return has;
 }
 static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   PyObject* from = f.top().get();
@@ -249,10 +259,9 @@ static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   }
   PyRef owner_ref = f.pop();
   PyObject* into = f.top(depth).get();
-  int rc = unique ? _PyDict_MergeEx(into, owner_ref.get(), 2) : PyDict_Update(into, owner_ref.get());
-  if (rc >= 0) return Outcome::next;
-  if (unique && PyErr_ExceptionMatches(PyExc_KeyError)) {
-    PyErr_Clear();
+  int repeated = unique ? has_key_of(into, owner_ref.get()) : 0;
+  if (repeated == 0 && PyDict_Update(into, owner_ref.get()) >= 0) return Outcome::next;
+  if (repeated > 0) {
     PyErr_SetString(PyExc_TypeError, "got multiple values for a keyword argument");
   } else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyErr_Clear();

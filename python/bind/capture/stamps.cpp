@@ -8,6 +8,18 @@ namespace {
 
 uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 
+// Whether all writes give a dict another version. Since 3.13 a write to an attribute does not, where the dict shares the memory
+// of the instance's values (`embedded` of CPython's struct _dictvalues in pycore_dict.h).
+bool has_version([[maybe_unused]] PyObject* dict) {
+#if PY_VERSION_HEX >= 0x030D0000
+  constexpr int kEmbedded = 2;
+  auto* values = reinterpret_cast<const uint8_t*>(reinterpret_cast<PyDictObject*>(dict)->ma_values);
+  return !values || !values[kEmbedded];
+#else
+  return true;
+#endif
+}
+
 // Classes whose instances have the class for all of their life.
 bool keeps_class(PyTypeObject* t) { return !is_class_of_python(t); }
 
@@ -101,6 +113,7 @@ bool Stamps::anchor(size_t k) {
       break;
     case Source::Kind::dict_item:
       if (!is_anchored(s.base) || !PyDict_Check(last_[size_t(s.base)])) return false;
+      if (!has_version(last_[size_t(s.base)])) return false;
       if (is_namespace(last_[size_t(s.base)]))
         return anchor_place({Step::Kind::global, value, 0, nullptr, last_[size_t(s.base)], 0, s.key.get()},
                             value);
@@ -154,12 +167,12 @@ bool Stamps::cover(Guard& g) {
           {o, reinterpret_cast<PyTypeObject*>(g.expected.get()), &list_->tensors[size_t(g.number)]});
       return true;
     case Guard::Kind::keys:
-      if (!PyDict_Check(o)) return false;
+      if (!PyDict_Check(o) || !has_version(o)) return false;
       stamp_dict(o);
       return true;
     case Guard::Kind::absent: {
       if (PyDict_Check(o)) {
-        if (is_namespace(o)) return false;
+        if (is_namespace(o) || !has_version(o)) return false;
         stamp_dict(o);
         return true;
       }

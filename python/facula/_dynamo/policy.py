@@ -165,7 +165,8 @@ def _table() -> dict[int, tuple[int, Any]]:
     for name in ("__enter__", "__exit__", "__init__"):
         if name in vars(_C.GradMode):
             rules[id(vars(_C.GradMode)[name])] = (MODE, None)
-    rules[id(sys.exc_info)] = (MODE, None)
+    for f in (sys.exc_info, sys.exception):
+        rules[id(f)] = (MODE, None)
     rules[id(_C.is_tracing)] = (CONSTANT, False)
     rules[id(_C.is_capturing)] = (CONSTANT, True)
     for f in (_C.apply_function, _C.push_saved_tensors_hooks, _C.pop_saved_tensors_hooks):
