@@ -394,3 +394,17 @@ def test_tensors_in_place_of_numbers_are_read_at_each_call(name):
     for _ in range(2):
         assert compiled(x, t).tolist() == function(x, t).tolist()
         t.fill_(2)
+
+
+def test_attributes_that_c_code_makes_anew_are_compared_at_each_call():
+    import numpy as np
+
+    def f(array):
+        rows, columns = array.shape[0], array.shape[1]  # two tuples
+        np.zeros(1)  # a break
+        return rows, columns, np.zeros((array.shape[0], array.shape[1] + 2)).shape
+
+    compiled = facula.compile(f)
+    for columns in (3, 4, 5, 3):
+        array = np.ones((2, columns))
+        assert compiled(array) == f(array)

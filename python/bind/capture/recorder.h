@@ -177,7 +177,7 @@ class Recorder {
   std::unordered_map<PyObject*, SourceId> outside_;
   std::vector<PyRef> alive_;
   using SourceKey = std::tuple<int, SourceId, PyObject*, Py_ssize_t>;
-  std::set<SourceKey> read_;            // sources that exist
+  std::map<SourceKey, SourceId> read_;  // sources that exist
   std::map<SourceKey, PyRef> numbers_;  // the objects that stand for numbers that may change
   std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;  // guards that exist
   std::set<std::pair<PyObject*, PyObject*>> written_;
