@@ -109,8 +109,8 @@ TEST_F(ProgramFile, OfAnotherKindOrVersionSaysSo) {
   EXPECT_EQ(refusal(), "load: FILE holds no program");
   io::save(path, io::List{1});
   EXPECT_EQ(refusal(), "load: FILE holds no program");
-  EXPECT_EQ(refusal_of([](auto& v) { v["facula program"] = 3; }),
-            "load: FILE is of version 3, and this library reads versions up to 2");
+  EXPECT_EQ(refusal_of([](auto& v) { v["facula program"] = 4; }),
+            "load: FILE is of version 4, and this library reads versions up to 3");
 }
 
 TEST_F(ProgramFile, SaysWhichFieldIsWrong) {

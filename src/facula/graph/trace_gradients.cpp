@@ -142,12 +142,21 @@ std::vector<Tensor> Gradients::gradients(const char* op, std::span<const Tensor>
   std::vector<Value*> wrt;
   for (auto& t : inputs) wrt.push_back(tracer_.recorded_value(t));
   auto gradients = gradients_of(op, outputs, seeds, wrt, create_graph);
-  for (auto& t : gradients)
-    if (t.defined()) {
-      t.impl()->requires_grad |= create_graph;
-      tracer_.keep(t);
-    }
+  std::vector<bool> differentiable;
+  if (create_graph) differentiable = depend_on_leaves();
+  for (auto& t : gradients) {
+    if (!t.defined()) continue;
+    t.impl()->requires_grad |= create_graph && differentiable[size_t(value_of(t)->id)];
+    tracer_.keep(t);
+  }
   return gradients;
+}
+
+std::vector<bool> Gradients::depend_on_leaves() {
+  std::vector<bool> depends(graph_->values().size());
+  for (auto& leaf : leaves()) depends[size_t(leaf_value(leaf)->id)] = is_differentiable(leaf.dtype());
+  spread_activity(*graph_, graph_->nodes.size(), depends);
+  return depends;
 }
 
 std::vector<Tensor> Gradients::leaves() const {

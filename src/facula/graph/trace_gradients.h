@@ -89,6 +89,8 @@ class Gradients final : public autograd::Tracing {
   int argument_of(const Tensor& t) const;
   // The tensors whose gradient slots a backward pass fills.
   std::vector<Tensor> leaves() const;
+  // By value: whether it depends on one of them through calls that carry gradients.
+  std::vector<bool> depend_on_leaves();
   void accumulate(const Tensor& leaf, const Tensor& gradient);
   void check_leaf(const Tensor& leaf) const;
   void check_order(std::span<Value* const> wrt) const;
