@@ -19,7 +19,9 @@ SECONDS = {
     "half_computes_in_float32": 4,
     "lazy_modules": 7,
     "masked_tensor": 1,
+    "nn": 22,
     "optim_schedules": 20,
+    "pool_gradients": 24,
     "products": 16,
     "rounded_once": 17,
 }
