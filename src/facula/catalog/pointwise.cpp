@@ -306,8 +306,6 @@ FACULA_FAMILY(pointwise) {
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
       .refuses(ErrorType::RuntimeError, {kNotZero})
       .pointwise([](Expr x, Expr zero) { return accepted(x, eq(zero, zero_like(zero)), kNotZero); })
-      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
-      .undifferenced("it refuses what differs")
       .samples({"self[3, 4], zero<1>[3, 4]"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .dtypes(d::stored)
