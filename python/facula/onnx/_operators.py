@@ -339,6 +339,11 @@ def _same(e: Any, node: Any, x: Any, memory_format: Any = None) -> str:
     return x
 
 
+@form("_accepted")
+def _accepted(e: Any, node: Any, x: Any, zero: Any) -> str:
+    return x  # ONNX has no operator that refuses elements
+
+
 @form("_with_history")
 def _with_history(e: Any, node: Any, x: Any, value: Any) -> str:
     return value
