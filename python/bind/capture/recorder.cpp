@@ -353,10 +353,10 @@ PyObject* Recorder::operand_of(PyObject* o) {
 SourceId Recorder::note(Source s, PyObject* o, PyRef* number) {
   // Keys that are equal strings are one object: names are interned. Others make a guard more.
   SourceKey key{int(s.kind), s.base, s.key.get(), s.index};
-  if (auto [known, fresh] = read_.try_emplace(key, SourceId(list.sources.size())); !fresh) {
+  if (auto [existing, fresh] = read_.try_emplace(key, SourceId(list.sources.size())); !fresh) {
     // C code may give another object at each access, as for the shape of an array.
     if (s.kind == Source::Kind::attribute && !is_atom(o) && source_of(o) == kNoSource) {
-      outside_[o] = known->second;
+      outside_[o] = existing->second;
       alive_.push_back(PyRef::share(o));
     }
     auto it = numbers_.find(key);

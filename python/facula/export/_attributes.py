@@ -21,11 +21,11 @@ _OWN = {
 
 
 @contextmanager
-def attributes_kept(mod: Any) -> Iterator[None]:
-    """Restores, afterwards, the attributes that modules assign when they are called.
+def attributes_restored(mod: Any) -> Iterator[None]:
+    """Restores the attributes that the modules of ``mod`` assign while the context is active.
 
-    A tensor that a traced call assigns has no data, so a later call cannot use it. Such an attribute is none
-    of the program's results either, of which a warning tells.
+    A tensor that a traced call assigns has no data, so a later call cannot use it. The exported program does
+    not return such attributes; a warning lists those that got new tensors.
     """
     modules = dict(mod.named_modules())
     before = {
@@ -59,8 +59,8 @@ def _restored(module: Any, before: dict[str, tuple[list[Any], Any]]) -> list[str
         now, structure_now = pytree.tree_flatten(value)
         if structure_now == structure and all(a is b for a, b in zip(now, items)):
             continue
-        kept = {id(x) for x in items}
-        has_new_tensor = any(isinstance(x, _C.Tensor) and id(x) not in kept for x in now)
+        earlier = {id(x) for x in items}
+        has_new_tensor = any(isinstance(x, _C.Tensor) and id(x) not in earlier for x in now)
         if has_new_tensor:
             assigned.append(name)
         if name in before:

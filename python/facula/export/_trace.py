@@ -15,7 +15,7 @@ from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..program import require, traced_by
 from ..utils import _pytree as pytree
-from ._attributes import attributes_kept
+from ._attributes import attributes_restored
 from .dynamic_shapes import INFINITE, Symbol, UserError, arguments_by_name, bounds, hints_for, sizes_of_inputs
 from .exported_program import CallSpec, Checks, ExportedProgram, Input, constant_or_name
 from .graph_signature import (
@@ -95,7 +95,7 @@ def _program(mod: Any, args: tuple, kwargs: dict, sizes: list[list], symbols: di
     was_fixed = _exporting[0]
     _exporting[0] = True
     try:
-        with attributes_kept(mod):
+        with attributes_restored(mod):
             return traced_by(record, mod, args, kwargs)
     finally:
         _exporting[0] = was_fixed
