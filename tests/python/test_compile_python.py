@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import itertools
 import json
 import logging
 import re
@@ -611,3 +612,19 @@ def test_expressions_of_re_are_compiled_by_python():
         for pattern in ("unused|not have been used", "a(b|c)+d", "n.t"):
             re.purge()
             assert_equal(run(x, pattern, text), f(x, pattern, text))
+
+
+def test_tuples_in_a_deque_and_in_the_state_of_an_iterator_cross_a_break():
+    import numpy as np
+
+    def f(x):
+        items, numbers = collections.deque([(1, 2), (3, 4)]), itertools.cycle([1, 2, 3])
+        next(numbers)
+        np.zeros(1)  # a break
+        return x * next(numbers), list(items)
+
+    compiled = facula.compile(f)
+    for k in range(3):
+        x = facula.ones(2) + k
+        want, got = f(x), compiled(x)
+        assert want[0].tolist() == got[0].tolist() and want[1] == got[1]

@@ -666,7 +666,7 @@ void set_contents(PyObject* container, PyObject* copy) {
     return;
   }
   checked(PyObject_CallMethod(container, "clear", nullptr));
-  checked(PyObject_CallMethod(container, "update", "O", copy));
+  checked(PyObject_CallMethod(container, "update", "(O)", copy));
 }
 
 }  // namespace

@@ -39,10 +39,10 @@ PyObject* rebuilt(PyObject* reduced) {
   Py_ssize_t n = PyTuple_GET_SIZE(reduced);
   PyRef created = checked(PyObject_CallObject(PyTuple_GET_ITEM(reduced, 0), PyTuple_GET_ITEM(reduced, 1)));
   PyObject* state = n > 2 ? PyTuple_GET_ITEM(reduced, 2) : Py_None;
-  if (state != Py_None) checked(PyObject_CallMethod(created.get(), "__setstate__", "O", state));
+  if (state != Py_None) checked(PyObject_CallMethod(created.get(), "__setstate__", "(O)", state));
   PyObject* items = n > 3 ? PyTuple_GET_ITEM(reduced, 3) : Py_None;
   for (Py_ssize_t k = 0; items != Py_None && k < PyTuple_GET_SIZE(items); ++k)
-    checked(PyObject_CallMethod(created.get(), "append", "O", PyTuple_GET_ITEM(items, k)));
+    checked(PyObject_CallMethod(created.get(), "append", "(O)", PyTuple_GET_ITEM(items, k)));
   PyObject* pairs = n > 4 ? PyTuple_GET_ITEM(reduced, 4) : Py_None;
   for (Py_ssize_t k = 0; pairs != Py_None && k < PyTuple_GET_SIZE(pairs); ++k) {
     PyObject* pair = PyTuple_GET_ITEM(pairs, k);
@@ -224,7 +224,7 @@ int TemplateBuilder::instance(PyObject* o) {
   }
   if (is_mapping) {
     auto* base = reinterpret_cast<PyObject*>(PyODict_Check(o) ? &PyODict_Type : &PyDict_Type);
-    PyRef view = checked(PyObject_CallMethod(base, "items", "O", o)),
+    PyRef view = checked(PyObject_CallMethod(base, "items", "(O)", o)),
           items = checked(PySequence_List(view.get()));
     std::vector<int> pairs;
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(items.get()); ++k) {
@@ -438,7 +438,7 @@ std::vector<PyRef> Template::make(const std::vector<PyRef>& sources, const std::
 void Template::place_iterators(const std::vector<PyRef>& values) const {
   for (auto& i : instructions)
     if (i.kind == Kind::place_iterator)
-      checked(PyObject_CallMethod(values[size_t(i.out)].get(), "__setstate__", "O",
+      checked(PyObject_CallMethod(values[size_t(i.out)].get(), "__setstate__", "(O)",
                                   values[size_t(i.operands[0])].get()));
 }
 
