@@ -293,11 +293,7 @@ class Decoder {
   }
 #else
   // A variable that is a cell is read by LOAD_DEREF; LOAD_FAST takes the cell itself, for a closure.
-  void load_fast(int slot) {
-    constexpr int kInCell = 0x40 | 0x80;  // CPython's CO_FAST_CELL and CO_FAST_FREE
-    bool is_cell = PyBytes_AS_STRING(code_->co_localspluskinds)[slot] & kInCell;
-    add(is_cell ? Op::load_closure : Op::load_fast, slot);
-  }
+  void load_fast(int slot) { add(out_.is_cell(slot) ? Op::load_closure : Op::load_fast, slot); }
   bool since_312(int opcode, int arg) {
     switch (opcode) {
       case LOAD_FAST_LOAD_FAST:

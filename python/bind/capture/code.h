@@ -53,6 +53,11 @@ struct Code {
   int free_begin = 0;
   const char* refused = nullptr;  // an instruction that is not interpreted, or null
 
+  // Whether a slot has a cell: of a variable that an inner function shares, or a free one.
+  bool is_cell(int slot) const {
+    constexpr int kInCell = 0x40 | 0x80;  // CPython's CO_FAST_CELL and CO_FAST_FREE
+    return PyBytes_AS_STRING(get()->co_localspluskinds)[slot] & kInCell;
+  }
   PyCodeObject* get() const { return reinterpret_cast<PyCodeObject*>(object.get()); }
   const Handler* handler_of(int op) const;
   int line_of(int op) const;

@@ -40,13 +40,11 @@ namespace {
 
 // The variables of a frame that have a value, by name.
 PyRef variables_of(Frame& f) {
-  constexpr int in_cell = 0x40 | 0x80;  // CPython's CO_FAST_CELL and CO_FAST_FREE
   PyRef all = checked(PyDict_New());
   auto* code = f.code->get();
-  const char* kinds = PyBytes_AS_STRING(code->co_localspluskinds);
   for (size_t k = 0; k < f.locals.size(); ++k) {
     PyObject* value = f.locals[k].get();
-    if (value && (kinds[k] & in_cell) && PyCell_Check(value)) value = PyCell_GET(value);
+    if (value && f.code->is_cell(int(k)) && PyCell_Check(value)) value = PyCell_GET(value);
     if (value)
       checked(PyDict_SetItem(all.get(), PyTuple_GET_ITEM(code->co_localsplusnames, Py_ssize_t(k)), value));
   }

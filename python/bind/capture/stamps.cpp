@@ -44,10 +44,12 @@ PyObject** instance_dict_of(PyObject* o) {
   return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(o) + t->tp_dictoffset);
 }
 
-void Stamps::stamp_dict(PyObject* dict) {
-  if (std::find(stamped_.begin(), stamped_.end(), dict) != stamped_.end()) return;
+bool Stamps::stamp_dict(PyObject* dict) {
+  if (!has_version(dict)) return false;
+  if (std::find(stamped_.begin(), stamped_.end(), dict) != stamped_.end()) return true;
   stamped_.push_back(dict);
   steps_.push_back({Step::Kind::dict, dict, 0, nullptr, dict, version_of(dict)});
+  return true;
 }
 
 void Stamps::stamp_dict_of(PyObject* o) {
@@ -81,7 +83,7 @@ bool Stamps::anchor_attribute(PyObject* base, PyObject* key, PyObject* value) {
   if (!is_member) return false;
   stamp_dict_of(base);
   for (PyObject* group : {names::_parameters, names::_modules, names::_buffers})
-    stamp_dict(own_item(*at, group));
+    if (!stamp_dict(own_item(*at, group))) return false;
   return true;
 }
 
@@ -113,11 +115,10 @@ bool Stamps::anchor(size_t k) {
       break;
     case Source::Kind::dict_item:
       if (!is_anchored(s.base) || !PyDict_Check(last_[size_t(s.base)])) return false;
-      if (!has_version(last_[size_t(s.base)])) return false;
       if (is_namespace(last_[size_t(s.base)]))
         return anchor_place({Step::Kind::global, value, 0, nullptr, last_[size_t(s.base)], 0, s.key.get()},
                             value);
-      stamp_dict(last_[size_t(s.base)]);
+      if (!stamp_dict(last_[size_t(s.base)])) return false;
       break;
     case Source::Kind::item:
       if (!is_anchored(s.base) || !PyTuple_CheckExact(last_[size_t(s.base)])) return false;
@@ -135,8 +136,7 @@ bool Stamps::cover_hooks(PyObject* module) {
   for (PyObject* name :
        {names::_forward_hooks, names::_forward_pre_hooks, names::_backward_hooks, names::_backward_pre_hooks})
     if (PyObject* hooks = own_item(*at, name)) {
-      if (!PyDict_Check(hooks)) return false;
-      stamp_dict(hooks);
+      if (!PyDict_Check(hooks) || !stamp_dict(hooks)) return false;
     }
   return true;
 }
@@ -166,21 +166,16 @@ bool Stamps::cover(Guard& g) {
       facts_.push_back(
           {o, reinterpret_cast<PyTypeObject*>(g.expected.get()), &list_->tensors[size_t(g.number)]});
       return true;
-    case Guard::Kind::keys:
-      if (!PyDict_Check(o) || !has_version(o)) return false;
-      stamp_dict(o);
-      return true;
+    case Guard::Kind::keys: return PyDict_Check(o) && stamp_dict(o);
     case Guard::Kind::absent: {
-      if (PyDict_Check(o)) {
-        if (is_namespace(o) || !has_version(o)) return false;
-        stamp_dict(o);
-        return true;
-      }
+      if (PyDict_Check(o)) return !is_namespace(o) && stamp_dict(o);
       PyObject** at = instance_dict_of(o);
       if (!at || !*at || !PyDict_CheckExact(*at)) return false;
       stamp_dict_of(o);
       for (PyObject* group : {names::_parameters, names::_modules, names::_buffers})
-        if (PyObject* members = is_module(o) ? own_item(*at, group) : nullptr) stamp_dict(members);
+        if (PyObject* members = is_module(o) ? own_item(*at, group) : nullptr;
+            members && !stamp_dict(members))
+          return false;
       return true;
     }
     case Guard::Kind::no_hooks: {

@@ -45,7 +45,7 @@ class Stamps {
   bool anchor(size_t source);
   bool anchor_place(Step place, PyObject* value);
   void stamp_dict_of(PyObject* o);
-  void stamp_dict(PyObject* dict);
+  bool stamp_dict(PyObject* dict);  // false: its version does not tell of all writes
   void stamp_type(PyObject* o);
   bool anchor_attribute(PyObject* base, PyObject* key, PyObject* value);
   bool is_anchored(SourceId s) const { return s >= 0 && anchored_[size_t(s)]; }

@@ -133,8 +133,6 @@ class Splitter {
     return it != places_.end() && it->second.count(segment) > 0;
   }
 
-  Value* copy(Graph& to, const Value& v) { return to.add_value_like(v); }
-
   void build(Segment& s, int k) {
     s.graph.shapes = g_.shapes;
     std::unordered_map<const Value*, Value*> at;
@@ -145,7 +143,7 @@ class Splitter {
       if (v->constant.defined()) {
         at[v] = s.graph.add_constant(v->constant);
       } else if (!is_computed_in(v, k)) {
-        s.graph.inputs.push_back(at[v] = copy(s.graph, *v));
+        s.graph.inputs.push_back(at[v] = s.graph.add_value_like(*v));
         s.inputs.push_back(v);
       }
     }
@@ -157,7 +155,7 @@ class Splitter {
         if (t.defined()) t = at.at(value_of(t))->tensor;
       });
       std::vector<Value*> results;
-      for (auto* r : n->results) results.push_back(at[r] = copy(s.graph, *r));
+      for (auto* r : n->results) results.push_back(at[r] = s.graph.add_value_like(*r));
       At place(n->place);
       s.graph.add_node(*n->op, args.values(), results);
     }

@@ -80,9 +80,7 @@ static void check_arguments(const Operator& o, std::span<const op::Value> args, 
   bool recording = history && o.differentiable && autograd::grad_enabled();
   if (form == Form::in_place && !args[0].tensor->traced)
     autograd::check_in_place(o.name(), Tensor(Ref<TensorImpl>::share(args[0].tensor)), recording);
-  for (auto& t : out)
-    runtime_check(!autograd::grad_enabled() || (!recording && !t.requires_grad()), o.name())
-        << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+  if (autograd::grad_enabled()) op::check_out_without_gradients(o.name(), out, recording);
 }
 
 static void check_destinations(const Operator& o, const Results& results, std::span<const op::Value> args,

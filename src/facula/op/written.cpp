@@ -34,6 +34,12 @@ void check_conversion(const Operator& o, DType from, DType to, std::span<const V
       << "result type " << from << " can't be cast to the desired output type " << to;
 }
 
+void check_out_without_gradients(const char* op, std::span<const Tensor> out, bool recording) {
+  for (auto& t : out)
+    runtime_check(!recording && !t.requires_grad(), op)
+        << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
+}
+
 void check_written(const Operator& o, const Tensor& value, const Tensor& self, const std::string& where) {
   bool same = value.dim() == self.dim() &&
               std::equal(value.sizes().begin(), value.sizes().end(), self.sizes().begin());

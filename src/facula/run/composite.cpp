@@ -56,8 +56,10 @@ struct Compiled final : TracedCall {
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
 
-  // The backward program for `absent` gradients, by tangent (graph::without_gradients).
-  const Program& backward_without(const std::vector<bool>& absent) const {
+  // The backward program where some gradients (`grads`, by output) are undefined: see graph::without_gradients.
+  const Program& backward_of(std::span<const Tensor> grads) const {
+    std::vector<bool> absent;
+    for (int k : joint.tangent_of) absent.push_back(!grads[size_t(k)].defined());
     std::lock_guard lock(mutex_);
     auto& program = partial_[absent];
     if (!program) {
@@ -118,14 +120,11 @@ class CompositeNode final : public autograd::Node,
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     if (released_) raise_freed();
     std::vector<Tensor> tangents;
-    std::vector<bool> absent;
-    for (int k : compiled_->joint.tangent_of) {
-      absent.push_back(!grads[size_t(k)].defined());
-      if (!absent.back()) tangents.push_back(grads[size_t(k)]);
-    }
+    for (int k : compiled_->joint.tangent_of)
+      if (grads[size_t(k)].defined()) tangents.push_back(grads[size_t(k)]);
     if (create_graph || is_interposed(tangents)) return differentiable(grads);
-    bool all_present = tangents.size() == absent.size();
-    auto& backward = all_present ? compiled_->backward : compiled_->backward_without(absent);
+    bool all_present = tangents.size() == compiled_->joint.tangent_of.size();
+    auto& backward = all_present ? compiled_->backward : compiled_->backward_of(grads);
     if (autograd::any_batched(tangents)) return call_by_call(backward, tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;

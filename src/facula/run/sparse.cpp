@@ -8,6 +8,7 @@
 #include "facula/autograd/calls.h"
 #include "facula/op/operands.h"
 #include "facula/op/registry.h"
+#include "facula/op/written.h"
 #include "facula/tensor/promotion.h"
 #include "facula/tensor/sparse.h"
 
@@ -133,11 +134,9 @@ Results call_sparse(const Operator& o, std::span<const Value> args, Form form, s
   }
   if (!results.size()) refuse(o, args, out);
   if (self.defined()) return placed(o, self, results[0]);
-  for (size_t k = 0; k < out.size() && k < results.size(); ++k) {
-    runtime_check(!recording && !out[k].requires_grad(), o.name())
-        << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
-    results[k] = placed(o, out[k], results[k]);
-  }
+  out = out.first(std::min(out.size(), results.size()));
+  op::check_out_without_gradients(o.name(), out, recording);
+  for (size_t k = 0; k < out.size(); ++k) results[k] = placed(o, out[k], results[k]);
   return results;
 }
 

@@ -222,15 +222,8 @@ std::optional<Results> prepare_in_place(Invocation& call) {
   return {};
 }
 
-void check_out_and_gradients(const Invocation& call) {
-  if (!autograd::grad_enabled()) return;
-  for (auto& t : call.out)
-    runtime_check(!call.recording && !t.requires_grad(), call.name())
-        << "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad";
-}
-
 std::optional<Results> prepare_out(Invocation& call) {
-  check_out_and_gradients(call);
+  if (autograd::grad_enabled()) op::check_out_without_gradients(call.name(), call.out, call.recording);
   if (call.op.forms.for_out) {
     DType computed = call.op.forms.for_out(call.call(), call.out);
     if (call.args[0].tensor->dtype != computed)

@@ -22,15 +22,15 @@ bool only_loaded(State& f, int id) {
 }
 
 // 16-bit values that only kernels of this program read, and that eager mode does not store, are stored in float32:
-// rounding them between two kernels would lose digits that a single kernel preserves. With Between::rounded only sums and scans qualify.
+// rounding them between two kernels would lose digits that a single kernel preserves. With Between::rounded only
+// sums and scans qualify.
 std::unordered_set<int> wide_values(State& f) {
   std::unordered_set<int> wide;
   for (auto& unit : f.units) {
     if (unit.merged || !unit.cluster || unit.cluster->scatter) continue;
     for (int id : unit.cluster->outputs) {
       DType d = f.values.at(id)->tensor.dtype();
-      if ((d == DType::Float16 || d == DType::BFloat16) && !f.values.at(id)->held &&
-          !f.values.is_required(id) &&
+      if (graph::is_16_bit_float(d) && !f.values.at(id)->held && !f.values.is_required(id) &&
           (f.between == Between::exact || is_of_folds(unit.cluster->members.at(id).value)) &&
           only_loaded(f, id))
         wide.insert(id);
