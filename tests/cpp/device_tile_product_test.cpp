@@ -28,8 +28,13 @@ struct Tile {
   std::vector<float> out = std::vector<float>(256);
   BFloat16& a(int row, int term) { return left[size_t(row * 32 + term)]; }
   BFloat16& b(int term, int column) { return right[size_t((term / 2 * 16 + column) * 2 + term % 2)]; }
+  static std::vector<int32_t> words(const std::vector<BFloat16>& halves) {
+    std::vector<int32_t> w(halves.size() / 2);
+    std::memcpy(w.data(), halves.data(), halves.size() * sizeof(BFloat16));
+    return w;
+  }
   float multiply(int row = 0, int column = 0) {
-    loop::facula_multiply_tile(out.data(), 16, left.data(), right.data());
+    loop::facula_multiply_tile(out.data(), 16, words(left).data(), words(right).data());
     return out[size_t(row * 16 + column)];
   }
 };
@@ -236,10 +241,10 @@ std::vector<float> interpreted(Example& e, const TileVariant& v, int64_t rows, i
   params[Q::panels] = params[Q::tasks] = (p.n + 31) / 32, params[Q::steps] = (p.k + 31) / 32;
   size_t panels = size_t(params[Q::panels]),
          packed_size = panels * size_t(params[Q::steps] * v.parts * loop::kPanelStep);
-  std::vector<BFloat16> packed(packed_size, BFloat16(std::nanf("")));
-  std::vector<float> least(panels);
+  std::vector<int32_t> packed(packed_size, -1);
+  std::vector<float> ranges(2 * panels);
   loop::Nest pack = prepared(tile_pack_nest({p.b.adjacent, v.parts, DType::Float32, v.lanes}));
-  void* pointers[] = {e.b.x.data(), packed.data(), least.data()};
+  void* pointers[] = {e.b.x.data(), packed.data(), ranges.data()};
   loop::interpret(pack, pointers, params);
 
   using P = ProductParam;
@@ -256,10 +261,10 @@ std::vector<float> interpreted(Example& e, const TileVariant& v, int64_t rows, i
   t.nest = prepared(std::move(t.nest));
   float numbers[] = {p.alpha, p.beta};
   auto floats = [](const std::vector<float>& x) { return bytes_of(x.data(), x.size(), DType::Float32); };
-  std::vector<Data> data{floats(e.a.x),   bytes_of(packed.data(), packed.size(), DType::BFloat16),
+  std::vector<Data> data{floats(e.a.x),   bytes_of(packed.data(), packed.size(), DType::Int32),
                          floats(e.out.x), bytes_of(numbers, 2, DType::Float32),
                          floats(e.out.x), floats(e.b.x),
-                         floats(least)};
+                         floats(ranges)};
   if (v.form.epilogue.value) data.push_back(floats(e.bias));
   test::run_tasks(std::move(t), data, params);
   std::vector<float> result(e.out.x.size());

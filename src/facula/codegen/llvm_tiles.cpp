@@ -23,7 +23,7 @@ void EmitTiles::multiply_tiles(const Statement& s) {
   auto start = [&](int buffer, llvm::Type* element, Expr offset) {
     return V(b_.CreateGEP(element, buffers_[size_t(buffer)], emit(offset)));
   };
-  Panels at{start(p.left, b_.getInt16Ty(), s.values[0]), start(p.right, b_.getInt16Ty(), s.values[1]),
+  Panels at{start(p.left, b_.getInt32Ty(), s.values[0]), start(p.right, b_.getInt32Ty(), s.values[1]),
             start(s.buffer, b_.getFloatTy(), s.offset), emit(s.values[2])};
   if (has_unit_) by_unit(p, at);
   else by_calls(p, at);
@@ -32,8 +32,8 @@ void EmitTiles::multiply_tiles(const Statement& s) {
 // The k-th tile of a part of a step.
 V EmitTiles::tile_at(V panel, V step, int parts, int part, int k) {
   V begin = b_.CreateMul(step, b_.getInt64(uint64_t(parts * loop::kPanelStep)));
-  V offset = b_.CreateAdd(begin, b_.getInt64(uint64_t(part * loop::kPanelStep + k * loop::kTileElements)));
-  return b_.CreateGEP(b_.getInt16Ty(), panel, offset);
+  V offset = b_.CreateAdd(begin, b_.getInt64(uint64_t(part * loop::kPanelStep + k * loop::kTileWords)));
+  return b_.CreateGEP(b_.getInt32Ty(), panel, offset);
 }
 
 void EmitTiles::by_calls(const loop::TileProduct& p, const Panels& at) {

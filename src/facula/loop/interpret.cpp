@@ -787,7 +787,7 @@ class NestRunner {
   }
   void tiles(const Statement& s) {
     auto from = [&](int buffer, Expr offset) {
-      return reinterpret_cast<const BFloat16*>(address(buffer, DType::BFloat16, value(offset).i));
+      return reinterpret_cast<const int32_t*>(address(buffer, DType::Int32, value(offset).i));
     };
     int64_t steps = value(s.values[2]).i;
     multiply_tiles(*s.product, from(s.product->left, s.values[0]), from(s.product->right, s.values[1]), steps,

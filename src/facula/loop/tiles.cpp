@@ -1,6 +1,7 @@
 #include "facula/loop/tiles.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -8,6 +9,10 @@ namespace facula::loop {
 
 namespace {
 
+// The bfloat16 in the lower (0) or upper half of a word.
+float term(int32_t word, int half) {
+  return std::bit_cast<float>(half ? uint32_t(word) & 0xffff0000u : uint32_t(word) << 16);
+}
 // The number, or a zero of its sign if it is subnormal.
 float flushed(float x) {
   return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
@@ -15,15 +20,15 @@ float flushed(float x) {
 
 }  // namespace
 
-extern "C" void facula_multiply_tile(float* out, int64_t stride, const BFloat16* left,
-                                     const BFloat16* right) {
+extern "C" void facula_multiply_tile(float* out, int64_t stride, const int32_t* left,
+                                     const int32_t* right) {
   for (int64_t r = 0; r < kTileRows; ++r)
     for (int64_t c = 0; c < kTileColumns; ++c) {
       float chains[2] = {};
       for (int64_t pair = 0; pair < kTilePairs; ++pair)
-        for (int64_t h = 0; h < 2; ++h) {
-          float x = flushed(left[r * kTileTerms + pair * 2 + h]);
-          float y = flushed(right[(pair * kTileColumns + c) * 2 + h]);
+        for (int h = 0; h < 2; ++h) {
+          float x = flushed(term(left[r * kTilePairs + pair], h));
+          float y = flushed(term(right[pair * kTileColumns + c], h));
           chains[h] = flushed(std::fma(x, y, chains[h]));
         }
       float& to = out[r * stride + c];
@@ -31,14 +36,14 @@ extern "C" void facula_multiply_tile(float* out, int64_t stride, const BFloat16*
     }
 }
 
-void multiply_tiles(const TileProduct& p, const BFloat16* left, const BFloat16* right, int64_t steps,
+void multiply_tiles(const TileProduct& p, const int32_t* left, const int32_t* right, int64_t steps,
                     float* out) {
   std::fill_n(out, kTileBlock * kTileBlock, 0.0f);
   for (auto& phase : p.phases)
     for (int64_t s = 0; s < steps; ++s)
       each_tile(phase, [&](const TileProduct::Pair& pair, int i, int j) {
-        auto tile = [&](const BFloat16* panel, int part, int k) {
-          return panel + (s * p.parts + part) * kPanelStep + k * kTileElements;
+        auto tile = [&](const int32_t* panel, int part, int k) {
+          return panel + (s * p.parts + part) * kPanelStep + k * kTileWords;
         };
         facula_multiply_tile(out + (i * kTileRows * kTileBlock + j * kTileColumns), kTileBlock,
                              tile(left, pair.left, i), tile(right, pair.right, j));

@@ -1,11 +1,13 @@
 // Products of tiles: the statement `tiles` of a nest, for matrix units that multiply tiles of 16-bit floats and add in float32.
 //
 //   tiles 5[p3] = 4[p0] * 1[p1] steps p2 parts 2 order 0*1 1*0, 0*0
-//     32 x 32 elements of buffer 5 (float32, row by row, from element p3 on) become the product of a left and a right panel
-//     (bfloat16). A panel has `steps` steps of 32 terms. A step has `parts` parts, such as the pieces of numbers that one
-//     bfloat16 cannot hold, and a part two tiles:
-//       left   [step][part][2][16 rows][32 terms]
-//       right  [step][part][2][16 pairs of terms][16 columns][2 terms of the pair]
+//     32 x 32 elements of buffer 5 (float32, row by row, from element p3 on) become the product of a left and a right panel.
+//     A panel consists of words (Int32) that hold two terms each as bfloat16, the first one in the lower half. It has `steps`
+//     steps of 32 terms. A step has `parts` parts, such as the pieces of numbers that one bfloat16 cannot hold, and a part two
+//     tiles:
+//       left   [step][part][2][16 rows][16 words]
+//       right  [step][part][2][16 words][16 columns]
+//     Terms may stand in any order that both panels share.
 //     Sums begin at zero. `order` lists phases, separated by commas; a phase runs over all steps, and at each step multiplies
 //     the pairs left part * right part that it lists, in order.
 //
@@ -18,15 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include "facula/base/dtype.h"
-
 namespace facula::loop {
 
 constexpr int64_t kTileRows = 16, kTileColumns = 16, kTileTerms = 32, kTilePairs = kTileTerms / 2;
 constexpr int64_t kTileBlock = 32;  // rows and columns of the result: two tiles each
-constexpr int64_t kTileElements = kTileRows * kTileTerms;
-// Elements of a part of a panel's step.
-constexpr int64_t kPanelStep = 2 * kTileElements;
+constexpr int64_t kTileWords = kTileRows * kTilePairs;
+// Words of a part of a panel's step.
+constexpr int64_t kPanelStep = 2 * kTileWords;
 
 struct TileProduct {
   struct Pair {
@@ -37,9 +37,9 @@ struct TileProduct {
   std::vector<std::vector<Pair>> phases;
 };
 
-// out[16][16] += left[16][32] * right[16][16][2], where rows of `out` are `stride` elements apart. Machine code for processors
+// out[16][16] += left[16][16 words] * right[16 words][16], where rows of `out` are `stride` elements apart. Machine code for processors
 // without a matrix unit calls it.
-extern "C" void facula_multiply_tile(float* out, int64_t stride, const BFloat16* left, const BFloat16* right);
+extern "C" void facula_multiply_tile(float* out, int64_t stride, const int32_t* left, const int32_t* right);
 
 // Calls f(pair, row tile, column tile) for the products of one step of a phase.
 template <class F>
@@ -50,7 +50,7 @@ void each_tile(const std::vector<TileProduct::Pair>& phase, F&& f) {
 }
 
 // Computes the statement.
-void multiply_tiles(const TileProduct& p, const BFloat16* left, const BFloat16* right, int64_t steps,
+void multiply_tiles(const TileProduct& p, const int32_t* left, const int32_t* right, int64_t steps,
                     float* out);
 
 }  // namespace facula::loop

@@ -7,9 +7,10 @@
 // Both operands are packed as parts, the right one before, the left one by each task. With 3 parts the small products of a K block are
 // added up first, from zero.
 //
-// The result is float32's also where parts do not hold a number: a tile is computed again, by fused multiplications and additions of the
-// operands, if one of its sums is not finite (an operand is, or is above bfloat16's largest number), or if an operand has numbers so
-// small that parts or products of parts would be subnormal, which the unit takes for zero.
+// The result is float32's also where parts do not hold a number. A sum is computed again, by fused multiplications and additions of the
+// operands, if it is not finite (an operand is not, or is above bfloat16's largest number), or if it is small and its panels have
+// numbers so small that parts or products of parts would be subnormal, which the unit takes for zero. Panels come with the smallest and
+// the largest absolute value in them, so that most tiles need no look at their sums.
 //   Source of the splitting: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 //   Computations", 2019.
 #pragma once
@@ -36,8 +37,8 @@ struct TileParam {
 struct TileBuffer {
   enum : int {
     right = ProductBuffer::count,  // the right operand
-    least_right,  // of each panel of the right operand, the smallest absolute value that is not 0; float32
-    least_left,   // of each tile of the block
+    range_right,  // of each panel of the right operand, the smallest absolute value that is not 0 and the largest one
+    range_left,   // of each tile of the block
     count
   };
 };
@@ -63,7 +64,7 @@ struct TilePackVariant {
   int lanes = 0;  // of a vector; 0: as many as this machine has
   auto operator<=>(const TilePackVariant&) const = default;
 };
-// Buffers: the matrix, panels, the smallest absolute values.
+// Buffers: the matrix, panels, and the ranges of the panels' absolute values.
 loop::Nest tile_pack_nest(const TilePackVariant& v);
 
 }  // namespace facula::device::cpu

@@ -21,9 +21,9 @@ using TB = TileBuffer;
 
 // The right operand as panels of tiles.
 struct Panels {
-  Tensor memory, least;
+  Tensor memory, ranges;
   int64_t count, steps;  // panels of a matrix, and their steps
-  int64_t batch;         // elements from matrix to matrix
+  int64_t batch;         // words from matrix to matrix
 };
 
 Panels pack(const GeneratedProduct& p, int parts) {
@@ -32,17 +32,17 @@ Panels pack(const GeneratedProduct& p, int parts) {
   r.count = ceil_div(p.n, loop::kTileBlock), r.steps = ceil_div(p.k, loop::kTileTerms);
   int64_t size = r.count * r.steps * parts * loop::kPanelStep, matrices = p.b.batch ? p.count : 1;
   r.batch = p.b.batch ? size : 0;
-  const int64_t elements[] = {matrices * size}, tasks[] = {matrices * r.count};
-  r.memory = Tensor::empty(IntSpan(elements), DType::BFloat16);
-  r.least = Tensor::empty(IntSpan(tasks), DType::Float32);
+  const int64_t words[] = {matrices * size}, ranges[] = {matrices * r.count, 2};
+  r.memory = Tensor::empty(IntSpan(words), DType::Int32);
+  r.ranges = Tensor::empty(IntSpan(ranges), DType::Float32);
   auto& kernel = kernel_of(TilePackVariant{p.b.adjacent, parts, p.operand_dtype},
                            [](const TilePackVariant& v) { return tile_pack_nest(v); });
   std::array<int64_t, Q::count> params{};
   params[Q::n] = p.n, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
   params[Q::out_batch] = r.batch, params[Q::panels] = r.count, params[Q::steps] = r.steps;
-  params[Q::tasks] = tasks[0];
-  void* buffers[] = {at(p.b.data, 0, p.operand_dtype), r.memory.data_ptr(), r.least.data_ptr()};
-  each_task(tasks[0], double(p.k) * double(loop::kTileBlock), [&](int64_t t) {
+  params[Q::tasks] = ranges[0];
+  void* buffers[] = {at(p.b.data, 0, p.operand_dtype), r.memory.data_ptr(), r.ranges.data_ptr()};
+  each_task(ranges[0], double(p.k) * double(loop::kTileBlock), [&](int64_t t) {
     codegen::Status status;
     kernel.fn(buffers, params.data(), t, t + 1, &status);
   });
@@ -54,21 +54,23 @@ bool is_as_described() {
   using namespace loop;
   constexpr int kParts = 2;
   constexpr int64_t kSteps = 3, kSize = kSteps * kParts * kPanelStep;
-  std::vector<BFloat16> left(kSize), right(kSize);
+  std::vector<int32_t> left(kSize), right(kSize);
   uint32_t bits = 1;
+  auto drawn = [&] {
+    bits = bits * 1664525 + 1013904223;  // Numerical Recipes' generator
+    BFloat16 x;
+    x.bits = uint16_t(bits >> 16);
+    return std::fabs(float(x)) < 1e17f ? x : BFloat16(1);  // sums stay finite
+  };
   for (auto* panel : {&left, &right})
-    for (auto& x : *panel) {
-      bits = bits * 1664525 + 1013904223;  // Numerical Recipes' generator
-      x.bits = uint16_t(bits >> 16);
-      if (!(std::fabs(float(x)) < 1e17f)) x = BFloat16(1);  // sums stay finite
-    }
+    for (auto& word : *panel) word = int32_t(drawn().bits | uint32_t(drawn().bits) << 16);
   auto product = std::make_shared<TileProduct>(TileProduct{0, 1, kParts, {{{0, 1}, {1, 0}}, {{0, 0}}}});
   Statement s{Statement::Kind::tiles};
   s.buffer = 2, s.offset = number(0), s.product = product;
   s.values = {number(0), number(0), number(kSteps)};
   Nest n;
   n.name = "matrix_unit_check";
-  n.buffers = {{DType::BFloat16}, {DType::BFloat16}, {DType::Float32, true}};
+  n.buffers = {{DType::Int32}, {DType::Int32}, {DType::Float32, true}};
   n.task_var = 0, n.tasks = n.cost = number(1);
   n.body.push_back(std::move(s));
   std::vector<float> out(kTileBlock * kTileBlock), expected(out.size());
@@ -97,7 +99,7 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
   params[TP::right_row] = p.b.adjacent == Adjacent::row ? p.b.stride : 1;
   params[TP::right_column] = p.b.adjacent == Adjacent::row ? 1 : p.b.stride;
   params[TP::right_batch] = p.b.batch;
-  buffers[B::b] = panels.memory.data_ptr(), buffers[TB::least_right] = panels.least.data_ptr();
+  buffers[B::b] = panels.memory.data_ptr(), buffers[TB::range_right] = panels.ranges.data_ptr();
   buffers[TB::right] = at(p.b.data, 0, p.operand_dtype);
   TileVariant v{p.a.adjacent, parts, p.alpha != 1 || p.beta != 0, form_of(p)};
   auto& kernel = task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
