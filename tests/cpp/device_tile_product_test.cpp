@@ -2,6 +2,7 @@
 // and products of all layouts against sums in float64.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -203,6 +204,39 @@ TEST(TileProduct, IsFloat32sWherePartsDoNotHoldANumber) {
   }
 }
 
+// Numbers of all magnitudes in one operand: what the unit takes for zero does not show beside the other terms. Errors are those of
+// parts, and of float32's subnormal numbers.
+TEST(TileProduct, IsExactForAnyMixOfMagnitudes) {
+  for (int round = 0; round < 6; ++round) {
+    Example e(40, 50, 70, 1, any_order(), any_order(), false);
+    for (auto* x : {&e.a.x, &e.b.x})
+      for (auto& v : *x) v *= coin() ? 0 : std::pow(10.0f, float(up_to(600)) / 10 - 42);
+    for (int64_t l = 0; l < 70; ++l) e.a.at(0, 7, l) = 0;
+    const int parts = int(up_to(kMostParts));
+    run_by_tiles(e.product, parts);
+    for (int64_t i = 0; i < 40; ++i)
+      for (int64_t j = 0; j < 50; ++j) {
+        auto want = wanted(e, e.out.x, 0, i, j);
+        ASSERT_LE(std::abs(e.out.at(0, i, j) - want.value), kErrors[parts] * want.size + 70 * 1.5e-45)
+            << e.out.at(0, i, j) << ", not " << want.value << ", by " << parts << " parts";
+      }
+  }
+}
+
+// Rounding must not carry into the exponent or the sign of a NaN.
+TEST(TileProduct, KeepsEveryNaN) {
+  for (uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7f800001u, 0xff80ffffu, 0x7fff8000u})
+    for (int parts : {1, 2, 3})
+      for (bool in_left : {true, false}) {
+        Example e(33, 34, 35, 1, any_order(), any_order(), false);
+        (in_left ? e.a.at(0, 32, 3) : e.b.at(0, 3, 33)) = std::bit_cast<float>(bits);
+        run_by_tiles(e.product, parts);
+        for (int64_t i = 0; i < 33; ++i)
+          for (int64_t j = 0; j < 34; ++j)
+            ASSERT_EQ(std::isnan(e.out.at(0, i, j)), in_left ? i == 32 : j == 33) << i << ", " << j;
+      }
+}
+
 TEST(TileProduct, HasTheSameBitsForAnyNumberOfThreads) {
   int threads = num_threads();
   Example e(100, 130, 600, 1, Adjacent::row, Adjacent::column, true);
@@ -261,14 +295,16 @@ std::vector<float> interpreted(Example& e, const TileVariant& v, int64_t rows, i
   t.nest = prepared(std::move(t.nest));
   float numbers[] = {p.alpha, p.beta};
   auto floats = [](const std::vector<float>& x) { return bytes_of(x.data(), x.size(), DType::Float32); };
-  std::vector<Data> data{floats(e.a.x),   bytes_of(packed.data(), packed.size(), DType::Int32),
-                         floats(e.out.x), bytes_of(numbers, 2, DType::Float32),
-                         floats(e.out.x), floats(e.b.x),
-                         floats(ranges)};
+  std::vector<Data> data{floats(e.a.x)};
+  if (!v.packs_right) data.push_back(bytes_of(packed.data(), packed.size(), DType::Int32));
+  const size_t out = data.size();
+  for (auto& d : {floats(e.out.x), bytes_of(numbers, 2, DType::Float32), floats(e.out.x), floats(e.b.x)})
+    data.push_back(d);
+  if (!v.packs_right) data.push_back(floats(ranges));
   if (v.form.epilogue.value) data.push_back(floats(e.bias));
   test::run_tasks(std::move(t), data, params);
   std::vector<float> result(e.out.x.size());
-  std::memcpy(result.data(), data[2].bytes.data(), data[2].bytes.size());
+  std::memcpy(result.data(), data[out].bytes.data(), data[out].bytes.size());
   return result;
 }
 
@@ -278,12 +314,10 @@ TEST(TileNest, IsTheKernelToTheBit) {
     if (coin()) e.product.alpha = drawn(), e.product.beta = coin() ? drawn() : 0;
     auto& p = e.product;
     if (coin()) e.a.at(0, up_to(p.m) - 1, 0) = kInfinity, e.b.at(0, 0, up_to(p.n) - 1) = 1e-39f;
-    TileVariant v{p.a.adjacent,
-                  int(up_to(kMostParts)),
-                  p.alpha != 1 || p.beta != 0,
-                  {p.epilogue},
-                  codegen::vector_lanes()};
-    int64_t terms = schedule::tile_blocks({p.m, p.n, p.k}, 1).terms;
+    TileVariant v{
+        p.a.adjacent, p.b.adjacent,           coin(), int(up_to(kMostParts)), p.alpha != 1 || p.beta != 0,
+        {p.epilogue}, codegen::vector_lanes()};
+    int64_t terms = schedule::tile_blocks({p.m, p.n, p.k}, v.parts, 1).terms;
     auto want = interpreted(e, v, 32 * up_to(2), 32 * up_to(2), terms, coin());
     run_by_tiles(p, v.parts);
     for (size_t k = 0; k < want.size(); ++k)

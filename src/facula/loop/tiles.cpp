@@ -20,8 +20,7 @@ float flushed(float x) {
 
 }  // namespace
 
-extern "C" void facula_multiply_tile(float* out, int64_t stride, const int32_t* left,
-                                     const int32_t* right) {
+extern "C" void facula_multiply_tile(float* out, int64_t stride, const int32_t* left, const int32_t* right) {
   for (int64_t r = 0; r < kTileRows; ++r)
     for (int64_t c = 0; c < kTileColumns; ++c) {
       float chains[2] = {};

@@ -1,5 +1,7 @@
 #include "facula/schedule/product_choice.h"
 
+#include <algorithm>
+
 #include "facula/schedule/flatten.h"
 
 namespace facula::schedule {
@@ -18,6 +20,8 @@ constexpr double kAddNear = 0.3;     // adding the sum of a K block to an elemen
 constexpr double kAddFar = 1.0;      // and to one that it does not
 constexpr double kPass = 0.3;        // reading and writing an element once more, in a separate kernel
 constexpr double kAdvantage = 0.95;  // generated / library from which the model is believed
+// The speeds above were measured on a busy machine, those of tiles on one at rest.
+constexpr double kTileAdvantage = 0.8;
 
 }  // namespace
 
@@ -39,6 +43,11 @@ ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, cons
 bool prefers_generated(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches) {
   auto costs = product_costs(s, epilogue, lanes, caches);
   return costs.generated < kAdvantage * costs.library;
+}
+
+bool prefers_tiles(const ProductShape& s, int parts, int lanes, const CacheSizes& caches) {
+  auto costs = product_costs(s, false, lanes, caches);
+  return tile_cost(s, parts) < kTileAdvantage * std::min(costs.generated, costs.library);
 }
 
 }  // namespace facula::schedule

@@ -503,10 +503,10 @@ int tile_parts(const Problem& p) {
   const bool wide = p.dtype == DType::Float32;
   const int parts = wide ? kMostParts - int(matmul_precision()) : 1;
   if (settings().products == "tiles") return parts;
-  // Sides from which it is faster, by a prototype on an Emerald Rapids processor.
-  constexpr int64_t kFromSide[] = {32, 64, 128, 192};
-  int64_t side = std::min({p.m, p.n, p.k});
-  return settings().products.empty() && side >= kFromSide[wide ? parts : 0] && multiplies_tiles() ? parts : 0;
+  // oneDNN multiplies bfloat16 by the same unit, and faster.
+  if (!wide || !settings().products.empty() || !multiplies_tiles()) return 0;
+  const schedule::ProductShape shape{p.m, p.n, p.k, p.count()};
+  return schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes()) ? parts : 0;
 }
 
 // Whether generated kernels multiply, and an `epilogue` follows: where they can and FACULA_PRODUCTS wants them, or they are faster.

@@ -54,7 +54,10 @@ void ProductTask::run(Expr task) {
     begins_ = let(eq(k_block, zero));
     ends_ = let(eq(k_block, k_blocks - n_of(1)));
     each(tiles, [&](Expr tile) { pack_left(tile); });
-    each(panels, [&](Expr panel) { each(tiles, [&](Expr tile) { compute(tile, part_of(panel, tile)); }); });
+    each(panels, [&](Expr panel) {
+      pack_right(panel);
+      each(tiles, [&](Expr tile) { compute(tile, part_of(panel, tile)); });
+    });
   });
   if (long_) finish_block();
 }

@@ -32,6 +32,8 @@ class ProductTask : public NestBuilder {
   };
   // Packs a tile's rows of the left operand over the K block.
   virtual void pack_left(Expr tile) = 0;
+  // Packs a panel of the right operand over the K block, unless all are packed before.
+  virtual void pack_right(Expr) {}
   // Computes the sums of a tile over the K block, and finishes them.
   virtual void compute(Expr tile, const Part& part) = 0;
 

@@ -55,14 +55,25 @@ class TileTask : public ProductTask {
     if (checks()) store_range(*this, TileBuffer::range_left, tile, range);
   }
 
+  void pack_right(Expr panel) override {
+    if (!v_.packs_right) return;
+    bool rows = v_.right == Adjacent::row;
+    Expr stride = param(rows ? TileParam::right_row : TileParam::right_column);
+    Expr origin = let(batch_ * param(TileParam::right_batch) + (rows ? k0_ * stride : k0_));
+    PanelSource source{origin, stride, let(first_column_ + panel * n_of(kSide)), param(P::n), terms_};
+    PanelForm form{false, !rows, v_.parts, TileBuffer::right, B::b, form_.operands, checks()};
+    PanelRange range = pack_panel(*this, form, source, number(0));
+    if (checks()) store_range(*this, TileBuffer::range_right, number(0), range);
+  }
+
   void compute(Expr tile, const Part& part) override {
-    Expr panel = let(floordiv(part.column, n_of(kSide)));
+    Expr panel = let(v_.packs_right ? number(0) : floordiv(part.column, n_of(kSide)));
     Statement s{Statement::Kind::tiles};
     s.buffer = B::tile;
     s.offset = number(0);
-    Expr step = floordiv(k0_, n_of(kTileTerms));
-    s.values = {panel_of(tile), b_ + (panel * param(TileParam::steps) + step) * n_of(v_.parts * kPanelStep),
-                steps_of_block()};
+    Expr step = panel * param(TileParam::steps) + floordiv(k0_, n_of(kTileTerms));
+    Expr right = v_.packs_right ? number(0) : b_ + step * n_of(v_.parts * kPanelStep);
+    s.values = {panel_of(tile), right, steps_of_block()};
     s.product = std::make_shared<const TileProduct>(product());
     block.push_back(std::move(s));
     if (checks()) compute_again(tile, panel, part);
@@ -77,7 +88,7 @@ class TileTask : public ProductTask {
 
   // Replaces sums that parts did not give, each by one chain over the K block.
   void compute_again(Expr tile, Expr panel, const Part& part) {
-    Expr right = let(batch_of_panels() + panel);
+    Expr right = let(v_.packs_right ? panel : batch_of_panels() + panel);
     auto end = [&](RangeEnd e) {
       return std::pair(let(range_of(*this, TileBuffer::range_left, tile, e)),
                        let(range_of(*this, TileBuffer::range_right, right, e)));
@@ -87,7 +98,7 @@ class TileTask : public ProductTask {
     Expr least = real(least_number(v_.parts)), terms = let(cast(terms_, DType::Float32));
     Expr small = let((least_left < least) | (least_right < least) |
                      (least_left * least_right < real(least_product(v_.parts))));
-    // What the unit takes for zero changes a sum by less than 12 terms 2^-126 max(1, most), which does not matter from here on.
+    // Numbers that the unit takes for zero change a sum by less than 12 terms 2^-126 max(1, most): at most 2^-25 of a sum from here on.
     Expr largest = max(real(1), max(most_left, most_right));
     Expr threshold = let(select(small, terms * real(std::ldexp(1.0, -97)) * largest, real(0)));
     Expr finite = most_left * most_right * terms < real(std::ldexp(1.0, 126));
@@ -101,7 +112,8 @@ class TileTask : public ProductTask {
         });
         when(wrong > real(0), [&] {
           vector(part.columns, [&](Expr c) {
-            Expr sum = let(read(B::tile, r * n_of(kSide) + c)), again = exact_sum(part.row + r, part.column + c);
+            Expr sum = let(read(B::tile, r * n_of(kSide) + c)),
+                 again = exact_sum(part.row + r, part.column + c);
             store(B::tile, r * n_of(kSide) + c, select(is_right(sum), sum, again));
           });
         });
@@ -149,12 +161,17 @@ TaskNest tile_nest(const TileVariant& v) {
   for (int k : {int(B::left), int(TileBuffer::range_left)}) n.buffers[size_t(k)].written = true;
   n.cost = param(P::rows) * param(P::columns) * param(P::k);
   n.body = std::move(t.block);
-  Expr tiles = ceil_div(param(P::rows), kSide), steps = ceil_div(param(P::terms), kTileTerms);
-  return {std::move(n),
-          {{B::left, tiles * steps * n_of(v.parts * kPanelStep)},
-           {B::tile, number(kSide * kSide)},
-           {TileBuffer::range_left, tiles * n_of(range_count)}},
-          {{B::out_before, B::out}}};
+  Expr tiles = ceil_div(param(P::rows), kSide);
+  Expr panel = ceil_div(param(P::terms), kTileTerms) * n_of(v.parts * kPanelStep);
+  std::vector<WorkBuffer> work{{B::left, tiles * panel},
+                               {B::tile, number(kSide * kSide)},
+                               {TileBuffer::range_left, tiles * n_of(range_count)}};
+  if (v.packs_right)
+    for (auto& w : {WorkBuffer{B::b, panel}, WorkBuffer{TileBuffer::range_right, number(range_count)}}) {
+      n.buffers[size_t(w.buffer)].written = true;
+      work.push_back(w);
+    }
+  return {std::move(n), std::move(work), {{B::out_before, B::out}}};
 }
 
 loop::Nest tile_pack_nest(const TilePackVariant& v) {

@@ -4,7 +4,7 @@
 //   1 part   a1 b1                                          bfloat16's error; exact products of bfloat16 operands
 //   2 parts  a2 b1 + a1 b1 + a1 b2                               about 2^-16 of |a| |b|
 //   3 parts  a1 b3 + a1 b2 + a2 b2 + a2 b1 + a3 b1, then a1 b1   not above that of a chain of float32 additions
-// Both operands are packed as parts, the right one before, the left one by each task. With 3 parts the small products of a K block are
+// Both operands are packed as parts: the left one by each task, and the right one before, or by each task where few rows need it. With 3 parts the small products of a K block are
 // added up first, from zero.
 //
 // The result is float32's also where parts do not hold a number. A sum is computed again, by fused multiplications and additions of the
@@ -38,13 +38,16 @@ struct TileBuffer {
   enum : int {
     right = ProductBuffer::count,  // the right operand
     range_right,  // of each panel of the right operand, the smallest absolute value that is not 0 and the largest one
-    range_left,   // of each tile of the block
+    range_left,  // of each tile of the block
     count
   };
 };
 
 struct TileVariant {
   Adjacent left;  // of the left operand
+  Adjacent right = Adjacent::row;
+  bool packs_right =
+      false;  // else all panels of the right operand are packed before, and `right` does not matter
   int parts = 3;
   bool scaled = false;  // by alpha and beta
   ProductForm form{};

@@ -33,8 +33,8 @@ class PanelPacker {
         n_.each(number(2), [&](Expr half) {
           Expr term = n_.let(step * n_of(kTileTerms)), line = n_.let(s_.first + half * n_of(kSide));
           Expr tile = n_.let(into_ + step * n_of(f_.parts * kPanelStep) + half * n_of(kTileWords));
-          Expr whole_step = term + n_of(kTileTerms) <= s_.terms;
-          Expr inside = n_.let(f_.terms_adjacent ? whole_step : whole_step & (line + n_of(kSide) <= s_.lines));
+          Expr full_step = term + n_of(kTileTerms) <= s_.terms;
+          Expr inside = n_.let(f_.terms_adjacent ? full_step : full_step & (line + n_of(kSide) <= s_.lines));
           n_.when(inside, [&] { pack_tile(term, line, tile); });
           n_.when(bit_not(inside), [&] { pack_border(term, line, tile); });
         });
@@ -67,7 +67,8 @@ class PanelPacker {
         Expr row = n_.let(s_.origin + (term + other) * s_.stride + line);
         at = row + lane_, next = n_.let(row + s_.stride * n_of(kTilePairs)) + lane_;
       }
-      return std::pair(n_.let(n_.read(f_.source, at, f_.memory)), n_.let(n_.read(f_.source, next, f_.memory)));
+      return std::pair(n_.let(n_.read(f_.source, at, f_.memory)),
+                       n_.let(n_.read(f_.source, next, f_.memory)));
     };
     if (!is_turned()) {
       n_.each(number(kSide), [&](Expr other) { put({pair(other)}, tile, other); });

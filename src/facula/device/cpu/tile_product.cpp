@@ -87,21 +87,29 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return;
   internal_check(p.k > 0 && parts > 0 && parts <= kMostParts)
       << "a product of " << p.m << "x" << p.k << "x" << p.n << " by " << parts << " parts";
-  auto panels = pack(p, parts);
-  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, num_threads());
+  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
   Buffers buffers{};
   Params params{};
   float numbers[2];
   set_product(p, {blocks.rows, blocks.columns, blocks.terms}, 0, p.n, numbers, TB::count, TP::count, buffers,
               params);
-  params[P::b_batch] = panels.batch;
-  params[TP::steps] = panels.steps, params[TP::panels] = panels.count;
   params[TP::right_row] = p.b.adjacent == Adjacent::row ? p.b.stride : 1;
   params[TP::right_column] = p.b.adjacent == Adjacent::row ? 1 : p.b.stride;
   params[TP::right_batch] = p.b.batch;
-  buffers[B::b] = panels.memory.data_ptr(), buffers[TB::range_right] = panels.ranges.data_ptr();
   buffers[TB::right] = at(p.b.data, 0, p.operand_dtype);
-  TileVariant v{p.a.adjacent, parts, p.alpha != 1 || p.beta != 0, form_of(p)};
+  Panels panels;
+  if (!blocks.packs_right) {
+    panels = pack(p, parts);
+    params[P::b_batch] = panels.batch;
+    params[TP::steps] = panels.steps, params[TP::panels] = panels.count;
+    buffers[B::b] = panels.memory.data_ptr(), buffers[TB::range_right] = panels.ranges.data_ptr();
+  }
+  TileVariant v{p.a.adjacent,
+                blocks.packs_right ? p.b.adjacent : Adjacent::row,
+                blocks.packs_right,
+                parts,
+                p.alpha != 1 || p.beta != 0,
+                form_of(p)};
   auto& kernel = task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
   double each = double(blocks.rows) * double(blocks.columns) * double(p.k);
   run_tasks(kernel, buffers, params, each, params[P::tasks]);
