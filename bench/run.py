@@ -30,6 +30,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from rows import GROUPS, Best, Group, Row  # noqa: E402
+from transformer_rows import TRANSFORMERS  # noqa: E402
 
 HERE = Path(__file__).parent
 SCALE = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "MiB": 2.0**-20}
@@ -502,7 +503,7 @@ def main() -> None:
     by_group = []
     try:
         versions = [crew.get(name).version for name in PLAIN]
-        for group in GROUPS:
+        for group in [*GROUPS, TRANSFORMERS]:
             rows = [r for r in group.rows if not args.only or re.search(args.only, f"{group.name} {r.name}")]
             results = []
             for row in rows:
