@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Product:
-    """[m, k] @ [k, n], `count` of them; `form` says which operands are transposed, or what follows."""
+    """[m, k] @ [k, n], `count` of them; `form` says which operands are transposed, or what follows, and
+    `kind` whether numbers are float32 of the highest precision, of "high", or bfloat16.
+    """
 
     m: int
     k: int
     n: int
     form: str = "mm"
     count: int = 1
+    kind: str = "highest"
 
     @property
     def name(self) -> str:
@@ -32,9 +35,14 @@ class Product:
             x = (self.k, self.m)
         if self.form.startswith("linear"):
             y = (self.n, self.k)
-        text = f"x, y = normal{x}, normal(*{y}, seed=1)\n"
+        precision = "high" if self.kind == "high" else "highest"
+        text = f"torch.set_float32_matmul_precision('{precision}')\n"
+        text += f"x, y = normal{x}, normal(*{y}, seed=1)\n"
         if self.form.startswith("linear"):
             text += f"b = normal({self.n}, seed=2)\n"
+        if self.kind == "bfloat16":
+            names = "x, y, b" if self.form.startswith("linear") else "x, y"
+            text += f"{names} = [t.bfloat16() for t in ({names})]\n"
         return text + self.more
 
     @property
@@ -71,7 +79,9 @@ PRODUCTS = [
     Product(256, 256, 256),
     Product(128, 128, 128),
 ]
-SKINNY = [Product(m, 4096, 4096, "linear") for m in (1, 4, 8, 16)]
+HIGH = [replace(p, kind="high") for p in PRODUCTS]
+BFLOAT16 = [replace(p, kind="bfloat16") for p in PRODUCTS if not p.form.endswith("compiled")]
+SKINNY = [Product(m, 4096, 4096, "linear", kind=k) for k in ("highest", "bfloat16") for m in (1, 4, 8, 16)]
 SMALL = [
     Product(n, n, n, "bmm", count) for n, count in ((8, 4096), (16, 2048), (32, 512), (48, 256), (64, 128))
 ] + [Product(128, 64, 128, "bmm", 96), Product(128, 128, 64, "bmm", 96)]

@@ -1,4 +1,5 @@
-"""Prints, for each matrix product, the speed of generated kernels, of the libraries and of PyTorch.
+"""Prints, for each matrix product, the speed of generated kernels (by vectors alone), of the libraries and of
+PyTorch.
 
     make bench ARGS="--only products"
     make bench ARGS="--only 'products.*linear' --quick"
@@ -20,7 +21,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from product_rows import PRODUCTS, SKINNY, SMALL, Product  # noqa: E402
+from product_rows import BFLOAT16, HIGH, PRODUCTS, SKINNY, SMALL, Product  # noqa: E402
 from rows import Row  # noqa: E402
 from run import Failure, Worker, compare, geometric_mean, machine  # noqa: E402
 
@@ -58,7 +59,9 @@ class Measurement:
         return "generated" if answer["check"][0] else "library"
 
     def times(self, product: Product) -> dict[str, list[float]]:
-        row = Row(product.name, product.statement, product.setup, check=f"summary({product.statement})")
+        tolerance = 3e-2 if product.kind == "bfloat16" else 1e-3
+        check = f"summary({product.statement})"
+        row = Row(product.name, product.statement, product.setup, check=check, tolerance=tolerance)
         task = {"setup": row.setup, "statement": row.statement, "check": row.check, "fresh": False}
         checks = {
             name: worker.ask(prepare={**task, "threads": THREADS})["check"]
@@ -99,7 +102,8 @@ def table(
         }
         for name in WAYS:
             ratios[name].append(ratio[name])
-        bytes_read = 4.0 * product.count * (product.k * product.n + product.m * product.k)
+        size = 2.0 if product.kind == "bfloat16" else 4.0
+        bytes_read = size * product.count * (product.k * product.n + product.m * product.k)
         read = bytes_read / statistics.median(times["chosen"]) * 1e-9
         cells = [f"{speed:.1f}" for speed in speeds]
         cells += [f"{ratio[name]:.3f}x" for name in ("generated", "library")]
@@ -126,6 +130,8 @@ def main() -> None:
     args, _ = parser.parse_known_args()
     groups = {
         "Products": PRODUCTS,
+        'Products by set_float32_matmul_precision("high")': HIGH,
+        "Products in bfloat16": BFLOAT16,
         "Few rows": SKINNY,
         "Batches of small matrices": SMALL,
     }
