@@ -1,4 +1,4 @@
-"""Prints the errors of float32 products by a matrix unit beside those of PyTorch.
+"""Prints the errors of float32 products by a matrix unit and those of PyTorch.
 
     python bench/product_accuracy.py --shapes 2000
 
