@@ -68,10 +68,11 @@ namespace {
 constexpr int64_t kTileSide = 32;
 // Nanoseconds, measured on an Emerald Rapids processor.
 constexpr double kTileTerm[] = {0, 1.2e-3, 2.9e-3, 5.6e-3};  // of a multiplication and its addition, by parts
-constexpr double kTileLeft[] = {0, 0.12, 0.16, 0.2};  // of packing an element of the left operand, by parts
-constexpr double kTileRight[] = {0, 0.25, 0.32,
-                                 0.4};  // and of the right one, whose terms are mostly adjacent
-constexpr double kTileAdd = 0.15;       // of adding the sum of a K block to an element
+// Packing an element of the left operand, by parts, and of the right one, whose terms are mostly adjacent: from a cache that both
+// processors share, which takes twice as long as from one near a core.
+constexpr double kTileLeft[] = {0, 0.3, 0.4, 0.5};
+constexpr double kTileRight[] = {0, 0.4, 0.5, 0.6};
+constexpr double kTileAdd = 0.15;  // of adding the sum of a K block to an element
 constexpr double kTileFar =
     0.3;  // of writing and reading a packed element that the caches near a core do not hold
 constexpr double kTileStart = 3e3;  // of packing before the tasks begin
