@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=200, help="in all")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
-    args, _ = parser.parse_known_args()
+    args = parser.parse_args()
     os.environ["FACULA_PRODUCTS"] = "tiles"
     import facula
 
@@ -96,14 +96,14 @@ def main() -> None:
             )
             subprocess.run([args.peer, "-c", PEER, inputs, outputs], check=True)
             theirs = np.load(outputs)
-            found: dict[str, list[np.ndarray]] = {"highest": [], "high": [], "peer": []}
+            measured: dict[str, list[np.ndarray]] = {"highest": [], "high": [], "peer": []}
             for q, (a, b) in enumerate(pairs):
                 for precision in ("highest", "high"):
                     facula.set_float32_matmul_precision(precision)
                     result = (facula.from_numpy(a) @ facula.from_numpy(b)).numpy()
-                    found[precision].append(errors(a, b, result).ravel())
-                found["peer"].append(errors(a, b, theirs[str(q)]).ravel())
-        all_of = {name: np.concatenate(e) for name, e in found.items()}
+                    measured[precision].append(errors(a, b, result).ravel())
+                measured["peer"].append(errors(a, b, theirs[str(q)]).ravel())
+        all_of = {name: np.concatenate(e) for name, e in measured.items()}
         most = {name: float(e.max()) for name, e in all_of.items()}
         rms = {name: float(np.sqrt((e**2).mean())) for name, e in all_of.items()}
         bad = most["highest"] > most["peer"] or rms["highest"] > rms["peer"] or most["high"] > MOST_OF_HIGH
