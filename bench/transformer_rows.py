@@ -1,5 +1,5 @@
-"""Rows of training steps whose time is mostly matrix products: transformers, with the batches and lengths of
-`bench/programs.py` made larger. Steps in float32 count against PyTorch's in float32; those of
+"""Rows of training steps whose time is mostly matrix products: transformers, with larger batches
+and longer texts than in `bench/programs.py`. Steps in float32 count against PyTorch's in float32; those of
 `set_float32_matmul_precision("high")`, which PyTorch's CPU products ignore, and of bfloat16 autocast too.
 """
 

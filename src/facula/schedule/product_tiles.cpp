@@ -1,6 +1,7 @@
 #include "facula/schedule/product_tiles.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "facula/schedule/flatten.h"
 
@@ -94,15 +95,21 @@ double time_of(const ProductShape& s, const TileBlocks& b, int parts, int thread
 
 TileBlocks tile_blocks(const ProductShape& s, int parts, int threads) {
   // The rows of a block over a K block take 768 KiB as three parts, which fit into the second cache with a panel.
-  constexpr int64_t kMostRows = 256, kMostColumns = 2048, kBlockTerms = 512;
+  constexpr int64_t kMostColumns = 2048, kLeastTerms = 512, kMostTileTerms = 4096,
+                    kMostElements = 256 * kLeastTerms;
   constexpr int64_t kDivisions[] = {1, 2, 4, 8};  // of blocks, for threads
   TileBlocks best{};
-  best.terms = even_piece(s.k, kBlockTerms, kTileSide);
+  // A block's sum is a chain of additions, one for each 32 terms, and so is that of the blocks. Sums of blocks have errors that cancel
+  // each other in part, so fewer blocks are best: the cubic root of twice the number of such steps.
+  const double blocks = std::cbrt(2.0 * double(s.k) / kTileSide);
+  best.terms =
+      even_piece(s.k, std::clamp(int64_t(double(s.k) / blocks), kLeastTerms, kMostTileTerms), kTileSide);
+  const int64_t most_rows = std::min(std::max(kMostElements / best.terms, 2 * kTileSide), s.m);
   double least = 0;
   for (int64_t i : kDivisions)
     for (int64_t j : kDivisions)
       for (bool packs_right : {true, false}) {
-        TileBlocks b{even_piece(s.m, std::min(kMostRows, s.m) / i, kTileSide),
+        TileBlocks b{even_piece(s.m, most_rows / i, kTileSide),
                      even_piece(s.n, std::min(kMostColumns, s.n) / j, kTileSide), best.terms, packs_right};
         double time = time_of(s, b, parts, threads);
         if (least == 0 || time < least) best = b, least = time;

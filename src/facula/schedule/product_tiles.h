@@ -27,7 +27,7 @@ int64_t product_terms(int64_t k);
 ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const CacheSizes& caches);
 
 // The blocks of a product by tiles of 32 x 32 elements, which a matrix unit computes: rows and columns of a task, and terms of a K
-// block, 512 for operands of float32, whose sums are then no less exact than a chain of float32 additions. `parts`: of each number
+// block, at least 512, which depend on K alone: sums are then no less exact than those of libraries. `parts`: of each number
 // (device/cpu/tile_nest.h).
 struct TileBlocks {
   int64_t rows, columns, terms;
