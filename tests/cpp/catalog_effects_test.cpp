@@ -54,7 +54,7 @@ TEST(Effects, WhatReadsDataSaysSo) {
 TEST(Effects, WhatChecksItsElementsSaysSo) {
   each_sample(
       [](auto& o) {
-        return (o.template is<op::Pointwise>() || o.template is<op::Loop>()) && !o.effects.checks;
+        return (o.template is<op::Pointwise>() || o.template is<op::Loop>()) && !o.effects.checks_elements;
       },
       [](auto& o, auto& args) { EXPECT_FALSE(has_check(o, args)) << o.schema.full_name(); });
 }

@@ -8,9 +8,10 @@
 namespace facula::graph {
 
 bool may_refuse(const Node& n) {
-  // Without elements that it refuses, a pointwise operator refuses divisors, of integers alone.
-  bool divides = n.op->is<op::Pointwise>() && n.op->refusals.empty();
-  if (divides && !is_integral(n.results.at(0)->tensor.dtype())) return false;
+  const bool by_body = n.op->refusals.empty() && (n.op->is<op::Pointwise>() || n.op->is<op::Loop>());
+  if (by_body && !n.op->effects.checks_elements) return false;
+  // Such a pointwise operator refuses divisors, of integers alone.
+  if (by_body && n.op->is<op::Pointwise>() && !is_integral(n.results.at(0)->tensor.dtype())) return false;
   return n.op->effects.checks || n.op->is<op::Foreign>();
 }
 

@@ -110,7 +110,7 @@ Definer& Definer::reads_data() {
   return *this;
 }
 Definer& Definer::checks() {
-  op_->effects.checks = true;
+  op_->effects.checks = op_->effects.checks_elements = true;
   return *this;
 }
 Definer& Definer::check(std::function<void(const Call&)> rule) {

@@ -152,12 +152,13 @@ struct Foreign {
 
 // The effects of a call in addition to computing its results from its operands.
 struct Effects {
-  bool reads_data = false;  // the host reads elements: calls or sizes depend on them
-  bool writes = false;      // writes arguments that the schema marks (a!)
-  bool draws = false;       // draws random numbers from a generator's sequence
-  bool ordered = false;     // communicates: such calls keep their order
-  bool checks = false;      // may refuse values of elements or numbers
-  bool moves = false;       // brings operands over from other devices
+  bool reads_data = false;       // the host reads elements: calls or sizes depend on them
+  bool writes = false;           // writes arguments that the schema marks (a!)
+  bool draws = false;            // draws random numbers from a generator's sequence
+  bool ordered = false;          // communicates: such calls keep their order
+  bool checks = false;           // may refuse values of elements or numbers
+  bool checks_elements = false;  // of elements, in its body
+  bool moves = false;            // brings operands over from other devices
   // Equal calls are interchangeable: they may be merged, repeated or moved.
   bool repeatable() const { return !writes && !draws && !ordered; }
 };
