@@ -71,7 +71,7 @@ def main() -> None:
     tests = folder / "test" / "dynamo"
     peer = os.environ.get("FACULA_PEER", str(ROOT / ".peer" / "bin" / "python"))
     theirs = outcomes([peer, "-W", "ignore"], [], tests, a.only)
-    package = [Path(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    package = [Path(p).resolve() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     ours = outcomes([sys.executable, "-W", "ignore", "-m", "facula.torch"], package, tests, a.only)
     r = compare(theirs, ours)
     for name, error in r["wrong"].items():
