@@ -29,7 +29,7 @@ from rows import PROLOGUE
 ROOT = Path(__file__).resolve().parents[1]
 ZOO = ROOT / "tests/zoo/exports.py"
 PACKAGED = "MLP,CNN,ResNet-18,GPT,Transformer,BERT-base"
-RELU = "model, inputs = nn.ReLU(), (torch.ones(1, 4),)"
+RELU = "model, inputs = nn.ReLU(), (torch.ones(2, 2),)"
 
 MODELS = """
 def models(torch, texts):
@@ -184,11 +184,11 @@ numpy.savez(f"{folder}/{name}.npz", *(x.numpy() for x in inputs))
 WITH_ONNX = """
 import json, os, sys, time, numpy, onnxruntime
 folder, name = sys.argv[1:]
-given = numpy.load(f"{folder}/{name}.npz")
+arrays = numpy.load(f"{folder}/{name}.npz")
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = os.cpu_count()
 session = onnxruntime.InferenceSession(f"{folder}/{name}.onnx", options)
-inputs = {x.name: given[f"arr_{k}"] for k, x in enumerate(session.get_inputs())}
+inputs = {x.name: arrays[f"arr_{k}"] for k, x in enumerate(session.get_inputs())}
 times, end = [], time.perf_counter() + 5
 while len(times) < 5 or len(times) < 1000 and time.perf_counter() < end:
     begin = time.perf_counter()
