@@ -7,9 +7,9 @@ with the peer (tests/zoo/exports.py), and both counts are printed.
 
 With --packages, fewer models are exported, and there are two more tables. The second one has the seconds
 until a package is written, until a new process has loaded it and computed a result, and of a call, and the
-peak of that process's memory. The third one compares calls with the compiled model in Python (the two take
-turns in one process), from C, and with ONNX Runtime. Its row "one relu" is a program of one operator on four
-elements: its call from C is the cost of a call beside its kernels.
+peak of that process's memory. The third one compares calls of packages from Python and from C with those of
+the compiled model and of ONNX Runtime; compiled model and package alternate in one process. A call of "one
+relu", a program of one operator on four elements, takes the time that any call takes besides its kernels.
 
 With --zoo, published models are exported instead.
 """

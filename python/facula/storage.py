@@ -270,7 +270,7 @@ class UntypedStorage(_Storage):
         *,
         dtype: Any = None,
     ) -> UntypedStorage:
-        """Returns a copy of the bytes of a buffer, whose elements of ``dtype`` have the order of bytes ``byte_order``.
+        """Returns a copy of the bytes of a buffer. ``byte_order`` is that of its elements of ``dtype``.
 
         Args:
             byte_order: "little", "big" or "native"; bytes have none.
