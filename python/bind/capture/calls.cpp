@@ -4,6 +4,7 @@
 
 #include "../generator.h"
 #include "compiled.h"
+#include "facula/autograd/autograd.h"
 #include "facula/run/open_trace.h"
 #include "interpreter.h"
 
@@ -68,7 +69,7 @@ void read_all(Interpreter& in, const Call& c) {
 
 // Iterables that C code walks over without calling Python.
 bool is_walkable(Interpreter& in, PyObject* o) {
-  if (is_container(o) || is_atom(o)) return true;
+  if (is_container(o) || is_atom(o) || is_read_as_dict(in.recorder, o)) return true;
   if (PyTuple_Check(o) && Py_TYPE(o)->tp_iter == PyTuple_Type.tp_iter) return true;
   if (is_dict_view(o)) return true;
   bool iterator = false;
@@ -84,6 +85,11 @@ bool is_fixed_generator(Interpreter& in, PyObject* o) {
   return to_generator(o) && in.recorder->is_outside(o) && !in.recorder->is_changing(o);
 }
 
+// The graphs that a back end of Python gets hold no gradients: it would never see a program that computes some.
+Outcome break_for_backend(Interpreter& in, const std::string& name) {
+  return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
+}
+
 Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   for (auto* a : c.args) {
     if (!is_data(a, true) && !is_fixed_generator(in, a))
@@ -92,6 +98,9 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   }
   read_all(in, c);
   std::string name = shown(c.callable);
+  bool is_of_c = PyCFunction_Check(c.callable) || Py_TYPE(c.callable) == &PyMethodDescr_Type;
+  bool differentiates = is_of_c && (name == "backward" || name == "grad" || name.ends_with(".backward"));
+  if (in.backend && differentiates) return break_for_backend(in, name);
   Call with = c;
   std::vector<PyRef> args;
   for (auto*& a : with.args) {
@@ -360,7 +369,8 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
     in.recorder->contents(o);
     return in.give_recorded(f, c.drop, run_unpinned(c), "len");
   }
-  if (is_container(o) || is_atom(o) || PyTuple_Check(o) || is_dict_view(o)) {
+  if (is_container(o) || is_atom(o) || PyTuple_Check(o) || is_dict_view(o) ||
+      takes_method_of_dict(in.recorder, o, "__len__")) {
     in.recorder->contents(o);
     return finish(in, f, c, run_unpinned(c));
   }
@@ -420,6 +430,10 @@ Outcome call_next(Interpreter& in, Frame& f, Call& c) {
     PyErr_SetNone(PyExc_StopIteration);
     return Outcome::raised;
   }
+  if (in.recorder->is_outside(o) && Py_TYPE(o) == &PyTupleIter_Type) {
+    PyRef number, item = in.recorder->advance(o, &number);
+    return item ? in.give(f, c.drop, number ? number.detach() : item.detach()) : opaque(in, c);
+  }
   if (in.recorder->is_outside(o) || !PyIter_Check(o) || !is_walkable(in, o)) return opaque(in, c);
   return finish(in, f, c, run_native(in, c));
 }
@@ -441,6 +455,10 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     if (o == Outcome::next && in.frames.size() == depth) f.push(PyRef::share(Py_None));
     else if (o == Outcome::next) in.frame().role = Role::call;
     return o;
+  }
+  if (name == "has_torch_function" && n == 1 && PyTuple_CheckExact(c.args[0])) {
+    in.recorder->contents(c.args[0]);
+    return finish(in, f, c, run_unpinned(c));
   }
   if (name == "isinstance" || name == "issubclass" || name == "callable") {
     for (auto* a : c.args)
@@ -557,7 +575,7 @@ Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
                    : c.args.empty()              ? nullptr
                                                  : c.args[0];
   bool is_inner = self && is_tensor(self) && is_plain(Py_TYPE(self)) && impl_of(self)->traced;
-  if (!is_inner || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
+  if (!is_inner || in.backend || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
   return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");
 }
 
@@ -566,8 +584,8 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     case Policy::folded: return call_folded(in, f, c);
     case Policy::calls: {
       std::string name = shown(c.callable);
-      if (in.backend)
-        return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
+      bool has_gradients = name != "apply_function" || autograd::grad_enabled();
+      if (in.backend && has_gradients) return break_for_backend(in, name);
       UserCalls calls;
       PyObject* result = run_unpinned(c);
       if (!result) calls.take_back();
@@ -591,17 +609,17 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   }
 }
 
-// An instance of a subclass of dict that the captured function made.
-bool is_inner_mapping(Interpreter& in, PyObject* o) {
-  return PyDict_Check(o) && is_python_instance(o) && !in.recorder->is_outside(o);
-}
+// An instance of a subclass of dict that Python code defines.
+bool is_mapping(PyObject* o) { return PyDict_Check(o) && is_python_instance(o); }
 
 // A method of a builtin container, string or number. `self` is the object, which c.args do not contain.
 Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, const char* name) {
   auto* r = in.recorder;
-  int effect = effect_of_method(is_inner_mapping(in, self) ? &PyDict_Type : Py_TYPE(self), name);
-  bool outside = r->is_outside(self);
+  bool mapping = is_mapping(self), outside = r->is_outside(self);
+  int effect = effect_of_method(mapping ? &PyDict_Type : Py_TYPE(self), name);
   if (!effect || (outside && is_deque(self))) return opaque(in, c);
+  // The copy of an OrderedDict is made by its class.
+  if (mapping && outside && (effect != 1 || !std::strcmp(name, "copy"))) return opaque(in, c);
   if (effect == 1 && is_atom(self)) {
     if (!all_data(c, false)) return opaque(in, c);
     read_all(in, c);
@@ -623,11 +641,11 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
                   !std::strcmp(name, "remove") || !std::strcmp(name, "sort");
   if (compares && PyList_CheckExact(self) && (keywords(c) || !is_data(self, false) || !all_data(c, false)))
     return opaque(in, c);
-  if (is_dict(self) && !c.args.empty() && std::strcmp(name, "update")) {
+  if ((is_dict(self) || (mapping && outside)) && !c.args.empty() && std::strcmp(name, "update")) {
     if (!is_plain_key(c.args[0]) && !is_data(c.args[0], false)) return opaque(in, c);
     if (!is_atom(c.args[0])) r->identity(c.args[0]);
   }
-  bool item = is_dict(self) && !std::strcmp(name, "get") && !c.args.empty();
+  bool item = (is_dict(self) || (mapping && outside)) && !std::strcmp(name, "get") && !c.args.empty();
   if (item) r->dict_item(self, c.args[0], PyDict_GetItemWithError(self, c.args[0]));
   else r->contents(self);
   for (auto* a : c.args) r->contents(a);
@@ -700,7 +718,7 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   if (!self || PyModule_Check(self)) return call_ruled(in, f, c, rule_of(c.callable));
   if (in.recorder->is_outside(c.callable) && !PyType_Check(self))  // so the object is from outside too
     in.recorder->read_attribute(c.callable, "__self__");
-  if (is_inner_mapping(in, self)) return call_builtin_method(in, f, c, self, name);
+  if (is_mapping(self)) return call_builtin_method(in, f, c, self, name);
   if (is_tensor(self)) {
     PyRef key = checked(PyUnicode_InternFromString(name));
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
@@ -863,8 +881,15 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
   }
   if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
     return in.give_recorded(f, c.drop, run_native(in, c), name);
-  if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
+  bool reads_item = !std::strcmp(name, "__getitem__") || !std::strcmp(name, "__contains__");
+  bool item = c.args.size() > 1 && is_mapping(c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]);
+  if (item && (reads_item || !in.recorder->is_outside(c.args[0]))) {
+    PyObject* value = PyDict_GetItemWithError(c.args[0], c.args[1]);
+    if (!value && reads_item && name[2] == 'g') return opaque(in, c);  // the class may have __missing__
+    if (!is_atom(c.args[1])) in.recorder->identity(c.args[1]);
+    in.recorder->dict_item(c.args[0], c.args[1], value);
     return finish(in, f, c, run_native(in, c));
+  }
   if (all_data(c, false) && !is_class_of_python(t) && effect_of_method(t, name) == 1) {
     read_all(in, c);
     return finish(in, f, c, run_native(in, c));
@@ -906,7 +931,7 @@ Outcome call_polyfill(Interpreter& in, Frame& f, const char* name, std::vector<P
 }
 
 PyRef snapshot(PyObject* o) {
-  if (is_dict(o)) return checked(PyDict_Copy(o));
+  if (PyDict_Check(o)) return checked(PyDict_Copy(o));
   if (PyList_CheckExact(o) || PyAnySet_CheckExact(o) || is_dict_view(o)) return checked(PySequence_Tuple(o));
   return PyRef::share(o);
 }

@@ -252,7 +252,8 @@ static int has_key_of(PyObject* dict, PyObject* mapping) {
 static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   PyObject* from = f.top().get();
   if (in.recorder) {
-    if (!is_dict(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
+    if (!is_dict(from) && !is_read_as_dict(in.recorder, from))
+      return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
     if (is_outside(in, f.top(depth + 1).get()))
       return in.breaks("a dict display that was begun before a break");
@@ -317,10 +318,12 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     r->contents(key);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
-  if (is_dict(o) && is_key(key)) {
+  if (is_key(key) && (is_dict(o) || takes_method_of_dict(r, o, "__getitem__"))) {
     note_key(*r, key);
     PyObject* looked_up = PyDict_GetItemWithError(o, key);
     if (!looked_up && PyErr_Occurred()) return Outcome::raised;
+    if (!looked_up && is_python_instance(o))
+      return in.breaks(std::string("a key that is missing in a ") + kindname(o));
     PyRef number;
     r->dict_item(o, key, looked_up, &number);
     if (!looked_up && is_default_dict(o)) return call_polyfill(in, f, "default_item_", {o, key}, 2);
@@ -461,7 +464,7 @@ Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
   bool sequence = PyTuple_Check(o.get()) && Py_TYPE(o.get())->tp_iter == PyTuple_Type.tp_iter;
   bool is_inner_deque = is_deque(o.get()) && !r->is_outside(o.get());
   if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get()) ||
-      is_inner_deque) {
+      is_inner_deque || takes_method_of_dict(r, o.get(), "__iter__")) {
     r->contents(o.get());
     return in.give(f, 1, PyObject_GetIter(o.get()));
   }

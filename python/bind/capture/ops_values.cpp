@@ -445,10 +445,23 @@ static bool are_plain_keys(PyObject* sequence) {
   return true;
 }
 
+// Whether an object is in a small set that is made here depends on whether it is one of the set's elements, and not on which
+// object it is. False: the set is of another kind.
+static bool tell_apart(Interpreter& in, PyObject* item, PyObject* set) {
+  constexpr Py_ssize_t kMost = 8;  // each element takes a guard
+  bool is_small = PyAnySet_CheckExact(set) && !in.recorder->is_outside(set) && PySet_GET_SIZE(set) <= kMost;
+  if (!is_small || PyTuple_Check(item) || PyCFunction_Check(item)) return false;
+  PyRef elements = checked(PySequence_List(set));
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(elements.get()); ++k)
+    in.recorder->distinct(PyList_GET_ITEM(elements.get(), k), item);
+  return true;
+}
+
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
-    bool keyed = is_dict(all) || PyAnySet_CheckExact(all);
+    bool mapping = is_dict(all) || takes_method_of_dict(in.recorder, all, "__contains__");
+    bool keyed = mapping || PyAnySet_CheckExact(all);
     bool sequence = PyList_CheckExact(all) || PyTuple_CheckExact(all);
     bool by_identity = sequence && are_plain_keys(all);  // items that are compared as keys of a dict are
     bool listed = by_identity || (sequence && is_data(all, false));
@@ -457,9 +470,9 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
     else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
-    if (!is_atom(item)) in.recorder->identity(item);
+    if (!is_atom(item) && !tell_apart(in, item, all)) in.recorder->identity(item);
     in.recorder->deep_contents(item);
-    if (is_dict(all) && in.recorder->is_outside(all)) {
+    if (mapping && in.recorder->is_outside(all)) {
       PyObject* value = PyDict_GetItemWithError(all, item);
       in.recorder->dict_item(all, item, value);
     } else {

@@ -88,6 +88,8 @@ class Recorder {
   // ---- reads
   void attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number = nullptr);
   void item(PyObject* list, Py_ssize_t k, PyObject* value);
+  // The next item of an iterator of a tuple from outside, which later calls advance too; null at its end.
+  PyRef advance(PyObject* iterator, PyRef* number);
   // value null: absent
   void dict_item(PyObject* dict, PyObject* key, PyObject* value, PyRef* number = nullptr);
   void cell(PyObject* cell, PyRef* number = nullptr);
