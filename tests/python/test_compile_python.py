@@ -693,6 +693,50 @@ def test_the_parameters_of_a_new_module_are_those_of_the_same_program():
     assert run(tied, x)[2] == 3
 
 
+def test_sets_are_made_of_the_items_of_generators_and_lists():
+    def f(x, modules, values):
+        few = {*modules[0].modules(), *modules}
+        return x * len(few) + len({*(v * 2 for v in values), *values}), sorted({*values})
+
+    run, x = facula.compile(f, fullgraph=True), facula.ones(2)
+    a, b = nn.Sequential(nn.ReLU(), nn.Tanh()), nn.ReLU()
+    for given in (([a, b], (1, 2)), ([a, a[0]], (1, 2)), ([a, b, b], (1, 2, 4)), ([b], ())):
+        for _ in range(2):
+            assert_equal(run(x, *given), f(x, *given))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b, c: len({a, b, c}),
+        lambda a, b, c: len({a: 1, b: 2, c: 3}),
+        lambda a, b, c: len(set([a, b, c])),
+        lambda a, b, c: len({k: 1 for k in (a, b, c)}),
+        lambda a, b, c: len({k for k in (a, b, c)}),
+        lambda a, b, c: len({a} | {b} | {c}),
+        lambda a, b, c: len({a, b} - {c}),
+        lambda a, b, c: len({a}.union([b], {c})),
+        lambda a, b, c: len(dict([(a, 1), (b, 2), (c, 3)])),
+        lambda a, b, c: len(dict(zip((a, b, c), (1, 2, 3)))),
+        lambda a, b, c: len(set({a: 1, b: 2}.keys()) | {c}),
+        lambda a, b, c: len(set(iter([a, b, c]))),
+        lambda a, b, c: (s := set(), s.add(a), s.add(b), s.add(c), len(s))[-1],
+        lambda a, b, c: (s := {a}, s.update([b, c]), len(s))[-1],
+        lambda a, b, c: (s := {a, b}, s.discard(c), len(s))[-1],
+        lambda a, b, c: len(collections.OrderedDict([(a, 1), (b, 2), (c, 3)])),
+        lambda a, b, c: len(frozenset([a, b, c])) if type(a) is int else len({a, *(b, c)}),
+        lambda a, b, c: len({*[object] * 3, *range(9), a, b, c}),
+    ],
+)
+@pytest.mark.parametrize("kind", [nn.ReLU, lambda: facula.ones(1), object])
+def test_equal_arguments_are_one_element_of_a_set(f, kind):
+    a, b, c = kind(), kind(), kind()
+    run, x = facula.compile(lambda x, *args: x * f(*args)), facula.ones(1)
+    for args in ((a, b, c), (a, a, c), (a, b, a), (b, c, c), (a, a, a), (kind(), b, c), (c, b, a)):
+        for _ in range(2):
+            assert run(x, *args).item() == f(*args)
+
+
 def test_a_set_that_is_made_here_tells_objects_apart():
     def f(x, a, b, c):
         seen = set()

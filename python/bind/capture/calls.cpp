@@ -311,6 +311,17 @@ PyObject* python_call_of_metaclass(PyTypeObject* meta) {
   return own && PyFunction_Check(own) ? own : nullptr;
 }
 
+// The items of a container become elements of a set, or are pairs of keys and values.
+void tell_elements_apart(Recorder& r, PyObject* container, PyTypeObject* type) {
+  if (type == &PySet_Type || type == &PyFrozenSet_Type) return r.tell_apart(container);
+  if (!PyTuple_Check(container) && !PyList_Check(container)) return;  // the keys of a dict are apart
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(container); ++k) {
+    PyObject* pair = PySequence_Fast_GET_ITEM(container, k);
+    bool is_pair = (PyTuple_Check(pair) || PyList_Check(pair)) && PySequence_Fast_GET_SIZE(pair);
+    if (is_pair && !is_atom(PySequence_Fast_GET_ITEM(pair, 0))) r.identity(PySequence_Fast_GET_ITEM(pair, 0));
+  }
+}
+
 Outcome call_type(Interpreter& in, Frame& f, Call& c) {
   auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
   if (type == &PySuper_Type) return call_super(in, f, c);
@@ -332,11 +343,15 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
       return finish(in, f, c, run_native(in, c));
     case Policy::structural: {
       bool plain = true;
-      for (auto* a : c.args) plain = plain && is_walkable(in, a);
+      bool keyed =
+          type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type || type == &PyODict_Type;
+      for (auto* a : c.args) plain = plain && is_walkable(in, a) && !(keyed && PyIter_Check(a));
       if (plain && rule.detail == Py_None) plain = all_data(c, false);
       if (plain) {
         for (auto* a : c.args) in.recorder->contents(a);
-        bool looks_at_values = type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type;
+        bool looks_at_values = keyed && type != &PyODict_Type;
+        for (auto* a : c.args)
+          if (keyed) tell_elements_apart(*in.recorder, a, type);
         return finish(in, f, c, looks_at_values ? run_native(in, c) : run_unpinned(c));
       }
       [[fallthrough]];
@@ -612,6 +627,17 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
 // An instance of a subclass of dict that Python code defines.
 bool is_mapping(PyObject* o) { return PyDict_Check(o) && is_python_instance(o); }
 
+// A method of a set compares elements with its arguments, or with their items.
+void tell_elements_apart(Recorder& r, PyObject* set, const Call& c, const char* name) {
+  bool element = !std::strcmp(name, "add") || !std::strcmp(name, "remove") || !std::strcmp(name, "discard");
+  std::vector<PyObject*> containers = {set};
+  for (auto* a : c.args) {
+    if (element) r.tell_apart(a, set, *name == 'a');
+    else containers.push_back(a);
+  }
+  if (containers.size() > 1) r.tell_apart(containers);
+}
+
 // A method of a builtin container, string or number. `self` is the object, which c.args do not contain.
 Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, const char* name) {
   auto* r = in.recorder;
@@ -626,6 +652,8 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
     return finish(in, f, c, run_native(in, c));
   }
   for (auto* a : c.args) {
+    if (PyAnySet_CheckExact(self) && PyIter_Check(a))
+      return opaque(in, c);  // with items that nobody has seen
     bool walks = is_walkable(in, a);
     bool key = is_plain_key(a) || is_data(a, true);
     bool stored = !std::strcmp(name, "append") || !std::strcmp(name, "insert") ||
@@ -650,6 +678,7 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
   else r->contents(self);
   for (auto* a : c.args) r->contents(a);
   if (compares) read_all(in, c), r->deep_contents(self);
+  if (PyAnySet_CheckExact(self)) tell_elements_apart(*r, self, c, name);
   if (effect == 2 && outside && keywords(c)) return opaque(in, c);
   for (auto* a : c.args)
     if (effect == 2 && outside && PyIter_Check(a)) return opaque(in, c);  // it is used up

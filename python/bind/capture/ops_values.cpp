@@ -1,5 +1,6 @@
 // Variables, constants, arithmetic, comparisons.
 #include <opcode.h>
+#include <array>
 
 #include "interpreter.h"
 
@@ -394,6 +395,7 @@ Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
       return extend_outside(in, f, op.arg);
     in.recorder->contents(a);
     in.recorder->contents(b);
+    if (PyAnySet_CheckExact(a) && PyAnySet_CheckExact(b)) in.recorder->tell_apart(std::array{a, b});
     return in.give(f, 2, binary_of(op.arg, a, b));
   }
   if (is_decided_by_python(a, b)) return operate_in_python(in, f, a, b, op.arg);
@@ -445,18 +447,6 @@ static bool are_plain_keys(PyObject* sequence) {
   return true;
 }
 
-// Whether an object is in a small set that is made here depends on whether it is one of the set's elements, and not on which
-// object it is. False: the set is of another kind.
-static bool tell_apart(Interpreter& in, PyObject* item, PyObject* set) {
-  constexpr Py_ssize_t kMost = 8;  // each element takes a guard
-  bool is_small = PyAnySet_CheckExact(set) && !in.recorder->is_outside(set) && PySet_GET_SIZE(set) <= kMost;
-  if (!is_small || PyTuple_Check(item) || PyCFunction_Check(item)) return false;
-  PyRef elements = checked(PySequence_List(set));
-  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(elements.get()); ++k)
-    in.recorder->distinct(PyList_GET_ITEM(elements.get(), k), item);
-  return true;
-}
-
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
@@ -470,7 +460,8 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
     else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
-    if (!is_atom(item) && !tell_apart(in, item, all)) in.recorder->identity(item);
+    if (PyAnySet_CheckExact(all)) in.recorder->tell_apart(item, all, false);
+    else if (!is_atom(item)) in.recorder->identity(item);
     in.recorder->deep_contents(item);
     if (mapping && in.recorder->is_outside(all)) {
       PyObject* value = PyDict_GetItemWithError(all, item);

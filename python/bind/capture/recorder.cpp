@@ -523,6 +523,55 @@ void Recorder::distinct(PyObject* a, PyObject* b) {
   if (x != kNoSource && y != kNoSource && x != y) add(Guard::Kind::different, x, nullptr, y);
 }
 
+namespace {
+
+constexpr Py_ssize_t kFewElements = 8;  // a pair takes a guard
+
+// Atoms and tuples of such are compared by their values, which other guards fix.
+bool is_by_identity(PyObject* o) { return !is_atom(o) && !PyTuple_Check(o); }
+
+}  // namespace
+
+void Recorder::tell_apart(PyObject* item, PyObject* keyed, bool adds) {
+  if (!is_by_identity(item)) return;
+  PyRef elements = checked(PySequence_Fast(keyed, "a set or dict"));
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(elements.get());
+  bool is_small = n <= kFewElements && !is_outside(keyed) && !PyCFunction_Check(item);
+  if (!is_small) identity(item);
+  bool pins = n == kFewElements && adds;  // so all elements of a larger set are fixed
+  for (Py_ssize_t k = 0; k < n && is_small; ++k) {
+    PyObject* element = PySequence_Fast_GET_ITEM(elements.get(), k);
+    if (is_by_identity(element)) distinct(element, item);
+    if (pins && is_by_identity(element)) identity(element);
+  }
+  if (is_small && pins) identity(item);
+}
+
+void Recorder::tell_apart(PyObject* o) {
+  if (is_atom(o) || PyIter_Check(o) || !Py_TYPE(o)->tp_iter) return;
+  PyRef items = checked(PySequence_Fast(o, "a container"));
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(items.get());
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), k);
+    if (!is_by_identity(item)) continue;
+    if (n > kFewElements || PyCFunction_Check(item)) identity(item);
+    for (Py_ssize_t j = 0; j < k && n <= kFewElements; ++j)
+      if (is_by_identity(PySequence_Fast_GET_ITEM(items.get(), j)))
+        distinct(PySequence_Fast_GET_ITEM(items.get(), j), item);
+  }
+}
+
+void Recorder::tell_apart(std::span<PyObject* const> containers) {
+  PyRef all = checked(PyList_New(0));
+  for (auto* o : containers) {
+    if (is_atom(o) || PyIter_Check(o) || !Py_TYPE(o)->tp_iter) continue;
+    PyRef items = checked(PySequence_List(o));
+    Py_ssize_t n = PyList_GET_SIZE(all.get());
+    checked(PyList_SetSlice(all.get(), n, n, items.get()));
+  }
+  tell_apart(all.get());
+}
+
 void Recorder::contents(PyObject* o) {
   SourceId b = source_of(o);
   if (b == kNoSource || is_written(o, nullptr) || !full_.insert(o).second) return;
