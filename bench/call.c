@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST = 8, CALLS = 200, ROUNDS = 20 };
+enum {
+  MOST = 8,
+  CALLS = 200,
+  ROUNDS = 20,
+  ROUND_US = 200000 /* calls of a round take no longer, or are one */
+};
 
 static double now(void) {
   struct timespec t;
@@ -23,9 +28,9 @@ static int failed(void) {
 
 int main(int count, char** arguments) {
   if (count != 3) return fprintf(stderr, "call PACKAGE BATCH\n"), 2;
-  facula_set_threads(2);
+  facula_set_threads(0);
   facula_array inputs[MOST], results[MOST];
-  double started = now(), loaded, first, best = 1e30;
+  double started = now(), loaded, first = 0, best = 1e30;
   facula_program* program = facula_load(arguments[1]);
   if (!program) return failed();
   loaded = now();
@@ -40,16 +45,17 @@ int main(int count, char** arguments) {
     }
     inputs[k].data = calloc(elements + 1, 8);
   }
-  for (int round = -1; round < ROUNDS; ++round) {
-    int calls = round < 0 ? 1 : CALLS;
+  int calls = 1;
+  for (int round = -2; round < ROUNDS; ++round) {  // the first call, one to estimate, rounds
     double begin = now(), each;
     for (int k = 0; k < calls; ++k) {
       if (facula_run(program, inputs, n, results)) return failed();
       facula_release(results, outputs);
     }
     each = (now() - begin) / calls;
-    if (round < 0) first = now();
+    if (round == -2) first = now();
     else if (each < best) best = each;
+    if (round == -1) calls = each * CALLS < ROUND_US ? CALLS : each < ROUND_US ? (int)(ROUND_US / each) : 1;
   }
   printf("{\"loaded\": %.1f, \"first\": %.1f, \"call\": %.3f}\n", loaded - started, first - started, best);
   facula_free(program);

@@ -2,9 +2,16 @@
 FACULA_PEER names (PyTorch's export and AOTInductor). Run by `make export`.
 
 The first table has the seconds of export, those of loading the file, and the error of a model that does not
-export. With --packages there is a second one: the seconds until a package is written, until a new process has
-loaded it and computed a result, and of a call, and the peak of that process's memory. With --zoo, published
-models are exported instead (tests/zoo/exports.py).
+export. After it, the programs of bench/programs.py are exported with a dynamic batch and checked, here and
+with the peer (tests/zoo/exports.py), and both counts are printed.
+
+With --packages, fewer models are exported, and there are two more tables. The second one has the seconds
+until a package is written, until a new process has loaded it and computed a result, and of a call, and the
+peak of that process's memory. The third one compares calls of packages from Python and from C with those of
+the compiled model and of ONNX Runtime; compiled model and package alternate in one process. A call of "one
+relu", a program of one operator on four elements, takes the time that any call takes besides its kernels.
+
+With --zoo, published models are exported instead.
 """
 
 import json
@@ -16,6 +23,13 @@ import time
 from pathlib import Path
 
 from models import MODELS as TEXTS
+from programs import PROGRAMS
+from rows import PROLOGUE
+
+ROOT = Path(__file__).resolve().parents[1]
+ZOO = ROOT / "tests/zoo/exports.py"
+PACKAGED = "MLP,CNN,ResNet-18,GPT,Transformer,BERT-base"
+RELU = "model, inputs = nn.ReLU(), (torch.ones(2, 2),)"
 
 MODELS = """
 def models(torch, texts):
@@ -52,6 +66,9 @@ def models(torch, texts):
     for name, text in texts.items():
         scope = {"torch": torch, "nn": nn, "F": F, "values": lambda *shape: torch.randn(*shape)}
         exec("import math\\n" + text, scope)
+        if "inputs" in scope:
+            yield name, scope["model"], tuple(scope["inputs"])
+            continue
         calls = []
         handle = scope["model"].register_forward_pre_hook(lambda m, args: calls.append(args))
         try:
@@ -80,6 +97,7 @@ for name, model, args in models(torch, {k: v for k, v in texts.items() if not on
         batch = torch.export.Dim("batch")
         rows_of = args[0].size(0)
         shapes = tuple({0: batch} if x.dim() and x.size(0) == rows_of else None for x in args)
+        row["rows"] = rows_of
         start = time.perf_counter()
         program = torch.export.export(model, args, dynamic_shapes=(shapes,) if takes_star(model) else shapes)
         row["export"], row["nodes"] = time.perf_counter() - start, len(list(program.graph.nodes))
@@ -94,9 +112,29 @@ for name, model, args in models(torch, {k: v for k, v in texts.items() if not on
             torch._inductor.aoti_compile_and_package(program, package_path=package)
             row["package"] = time.perf_counter() - start
             torch.save([x.detach() for x in args], f"{folder}/{name}.inputs")
+            if which == "ours":
+                row |= beside_compiled(torch, model, package, args)
     except Exception as e:
         row["error"] = f"{type(e).__name__}: {e}".split("\\n")[0][:80]
 print(json.dumps(rows))
+"""
+
+COMPILED = """
+def beside_compiled(torch, model, package, args):
+    # The least seconds of a call of the package and of the compiled model, which take turns.
+    functions = {"packaged": torch._inductor.aoti_load_package(package), "compiled": torch.compile(model)}
+    seconds = dict.fromkeys(functions, float("inf"))
+    with torch.no_grad():
+        for f in 3 * [*functions.values()]:
+            f(*args)
+        end, rounds = time.perf_counter() + 5, 0
+        while rounds < 5 or rounds < 1000 and time.perf_counter() < end:
+            rounds += 1
+            for name, f in functions.items():
+                start = time.perf_counter()
+                f(*args)
+                seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return seconds
 """
 
 STAR = """
@@ -121,8 +159,8 @@ model = torch._inductor.aoti_load_package(f"{folder}/{name}.package.pt2")
 with torch.no_grad():
     model(*inputs)
     first = time.perf_counter() - before
-    times = []
-    for _ in range(200):
+    times, end = [], time.perf_counter() + 5
+    while len(times) < 5 or len(times) < 200 and time.perf_counter() < end:
         begin = time.perf_counter()
         model(*inputs)
         times.append(time.perf_counter() - begin)
@@ -131,17 +169,57 @@ print(json.dumps({"first": first, "call": sorted(times)[len(times) // 4], "peak"
 """
 
 
-def call_from_c(folder: str, name: str) -> float:
-    """Returns the seconds of a call of a package from C."""
+# Writes the ONNX model of an exported program, and its inputs for NumPy.
+TO_ONNX = """
+import sys, numpy
+import facula
+sys.path.append(sys.argv[3])
+folder, name = sys.argv[1:3]
+program = facula.export.load(f"{folder}/{name}.pt2")
+inputs = facula.load(f"{folder}/{name}.inputs")
+facula.onnx.export(program, tuple(inputs), f"{folder}/{name}.onnx")
+numpy.savez(f"{folder}/{name}.npz", *(x.numpy() for x in inputs))
+"""
+
+WITH_ONNX = """
+import json, os, sys, time, numpy, onnxruntime
+folder, name = sys.argv[1:]
+arrays = numpy.load(f"{folder}/{name}.npz")
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = os.cpu_count()
+session = onnxruntime.InferenceSession(f"{folder}/{name}.onnx", options)
+inputs = {x.name: arrays[f"arr_{k}"] for k, x in enumerate(session.get_inputs())}
+times, end = [], time.perf_counter() + 5
+while len(times) < 5 or len(times) < 1000 and time.perf_counter() < end:
+    begin = time.perf_counter()
+    session.run(None, inputs)
+    times.append(time.perf_counter() - begin)
+print(json.dumps({"ONNX Runtime": min(times)}))
+"""
+
+
+def compile_caller(folder: str) -> str:
+    """Compiles call.c against the library that only runs packages."""
     import facula
 
     library = Path(facula.__file__).with_name("libfacula_runtime.so")
     program = os.path.join(folder, "call")
-    root = Path(__file__).resolve().parents[1]
-    command = ["cc", "-O2", root / "bench/call.c", f"-I{root / 'src/facula/deploy'}", library, "-o", program]
+    command = ["cc", "-O2", ROOT / "bench/call.c", f"-I{ROOT / 'src/facula/deploy'}", library, "-o", program]
     command += [f"-Wl,-rpath,{library.parent}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
     subprocess.run(command, check=True)
-    return answer([program, f"{folder}/{name}.package.pt2", "4"])["call"] * 1e-6
+    return program
+
+
+def inferences(folder: str, name: str, caller: str, batch: int) -> dict:
+    """Returns the seconds of a call from C, and with ONNX Runtime if setup/folder.sh has installed it."""
+    row = {"from C": answer([caller, f"{folder}/{name}.package.pt2", str(batch)])["call"] * 1e-6}
+    packages = ROOT / ".onnx"
+    if packages.is_dir():
+        command = [sys.executable, "-W", "ignore", "-c"]
+        subprocess.run([*command, TO_ONNX, folder, name, packages], check=True)
+        environment = os.environ | {"PYTHONPATH": str(packages)}
+        row |= answer([*command, WITH_ONNX, folder, name], env=environment)
+    return row
 
 
 def answer(command: list, **options) -> dict:
@@ -151,15 +229,18 @@ def answer(command: list, **options) -> dict:
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-def rows(python: str, which: str, only: str = "") -> dict:
+def rows(python: str, which: str, texts: dict, only: str = "") -> dict:
+    """Returns a row for each of these models, or for those of `only`, which are packaged too."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [json.dumps(TEXTS), which, folder, only]
-        models = answer([python, "-W", "ignore", "-c", MODELS + STAR + RUN, *arguments])
+        arguments = [json.dumps(texts), which, folder, only]
+        models = answer([python, "-W", "ignore", "-c", MODELS + COMPILED + STAR + RUN, *arguments])
+        caller = compile_caller(folder) if only and which == "ours" else ""
         for name, row in models.items():
-            if only and "package" in row:
-                row |= answer([python, "-W", "ignore", "-c", FIRST, which, folder, name])
-                if which == "ours":
-                    row["from C"] = call_from_c(folder, name)
+            if "package" not in row:
+                continue
+            row |= answer([python, "-W", "ignore", "-c", FIRST, which, folder, name])
+            if caller:
+                row |= inferences(folder, name, caller, row["rows"])
         return models
 
 
@@ -187,20 +268,46 @@ def table(title: str, keys: tuple, ours: dict, theirs: dict) -> None:
         print(f"| {name} | " + " | ".join(cells) + f" | {'; '.join(failures)} |")
 
 
+def inference_table(ours: dict) -> None:
+    keys = ("compiled", "packaged", "from C", "ONNX Runtime")
+    print(f"\n| a call | {' | '.join(keys)} | packaged/compiled | C/compiled | C/ONNX Runtime |")
+    print("|---|" + "---|" * (len(keys) + 3))
+    for name, row in ours.items():
+        cells = [milliseconds(row, k) for k in keys]
+        for over, under in (("packaged", "compiled"), ("from C", "compiled"), ("from C", "ONNX Runtime")):
+            cells.append(f"{row[over] / row[under]:.3f}" if over in row and under in row else "")
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def export_zoo(*arguments: str) -> int:
+    return subprocess.run([sys.executable, ZOO, *arguments]).returncode
+
+
 def main() -> None:
-    if "--zoo" in sys.argv:
-        zoo = Path(__file__).resolve().parents[1] / "tests/zoo/exports.py"
-        report = os.path.join(os.environ.get("FACULA_BUILD", "build"), "exports.md")
-        arguments = ["--report", report, *(a for a in sys.argv[1:] if a != "--zoo")]
-        raise SystemExit(subprocess.run([sys.executable, zoo, *arguments]).returncode)
-    only = "MLP,ResNet-18,GPT,Transformer" if "--packages" in sys.argv else ""
+    build = os.environ.get("FACULA_BUILD", "build")
     peer = os.environ.get("FACULA_PEER")
-    ours = rows(sys.executable, "ours", only)
-    theirs = rows(peer, "peer", only) if peer else {}
+    if "--zoo" in sys.argv:
+        report = os.path.join(build, "exports.md")
+        raise SystemExit(export_zoo("--report", report, *(a for a in sys.argv[1:] if a != "--zoo")))
+    only, texts = "", TEXTS
+    if "--packages" in sys.argv:
+        only = PACKAGED + ",one relu"
+        texts = TEXTS | {
+            n: PROLOGUE + t for n, t in (("BERT-base", PROGRAMS["BERT-base"]), ("one relu", RELU))
+        }
+    ours = rows(sys.executable, "ours", texts, only)
+    theirs = rows(peer, "peer", texts, only) if peer else {}
     table("model", ("export", "load"), ours, theirs)
     if only:
-        table("package", ("package", "first", "call", "from C", "peak"), ours, theirs)
-    print(f"\nmeasured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores")
+        table("package", ("package", "first", "call", "peak"), ours, theirs)
+        inference_table(ours)
+    print(f"\nmeasured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores", flush=True)
+    if not only:
+        print(
+            "\nprograms with a dynamic batch: result, nodes, seconds of export; the same of the peer",
+            flush=True,
+        )
+        raise SystemExit(export_zoo("--only", "^program ", *(["--peer"] if peer else [])))
 
 
 if __name__ == "__main__":

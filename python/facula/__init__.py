@@ -141,7 +141,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo _higher_order_ops _library _tensor_str accelerator amp ao autograd backends compiler cpu cuda
+    _dynamo _higher_order_ops _library _subclasses _tensor_str accelerator amp ao autograd backends compiler
+    cpu cuda
     distributed distributions export func functional futures fx hub jit library masked monitor mps
     multiprocessing nested nn onnx optim overrides package packaged profiler program quantization
     quasirandom random return_types safetensors serialization signal sparse storage testing tiny

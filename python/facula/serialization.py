@@ -370,7 +370,7 @@ def _beside(path: str) -> tuple[str, Any]:
     while True:
         beside = os.path.join(folder, f".{name}.{os.getpid()}-{next(_numbers)}.tmp")
         try:
-            return beside, open(beside, "xb")
+            return beside, open(beside, "x+b")
         except FileExistsError:  # left over from a process that was killed
             continue
 

@@ -5,6 +5,7 @@ separate memory: ``UntypedStorage(8)``, ``FloatStorage([1.0, 2.0])``.
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -259,10 +260,30 @@ class UntypedStorage(_Storage):
         mapped._filename = filename if shared else None
         return mapped
 
-    @staticmethod
-    def from_buffer(*args: Any, **kwargs: Any) -> UntypedStorage:
-        """Returns a copy of the bytes of a buffer."""
-        return UntypedStorage(_C.frombuffer(args[0], dtype=_C.uint8, **kwargs).clone())
+    @classmethod
+    def from_buffer(
+        cls,
+        buffer: Any,
+        byte_order: str | None = None,
+        count: int = -1,
+        offset: int = 0,
+        *,
+        dtype: Any = None,
+    ) -> UntypedStorage:
+        """Returns a copy of the bytes of a buffer. ``byte_order`` is that of its elements of ``dtype``.
+
+        Args:
+            byte_order: "little", "big" or "native"; bytes have none.
+            count: the number of elements, by default all behind ``offset``.
+            offset: the number of bytes that are left out.
+            dtype: the dtype of the elements, by default bytes.
+        Raises:
+            ValueError: the buffer does not have so many elements, or there is no such order of bytes.
+
+        >>> facula.UntypedStorage.from_buffer(bytes([1, 2]), "big", dtype=facula.int16).tolist()
+        [2, 1]
+        """
+        return UntypedStorage(_elements_of(buffer, byte_order, count, offset, dtype or _C.uint8))
 
 
 class TypedStorage(_Storage):
@@ -313,6 +334,25 @@ class TypedStorage(_Storage):
         width = cls.dtype.itemsize  # type: ignore[attr-defined]
         return cls(wrap_storage=UntypedStorage.from_file(filename, shared, size * width))
 
+    @classmethod
+    def from_buffer(
+        cls,
+        buffer: Any,
+        byte_order: str | None = None,
+        count: int = -1,
+        offset: int = 0,
+        *,
+        dtype: Any = None,
+    ) -> Any:
+        """Returns a copy of the elements in a buffer, as ``UntypedStorage.from_buffer`` does.
+
+        >>> facula.ShortStorage.from_buffer(bytes([0, 1, 2, 3]), "big").tolist()
+        [1, 515]
+        """
+        own = vars(cls).get("dtype")
+        kind = own if isinstance(own, _C.dtype) else dtype or _C.get_default_dtype()
+        return TypedStorage(_elements_of(buffer, byte_order, count, offset, kind))
+
 
 class QuantizedStorage(TypedStorage):
     """The integers of a quantised tensor."""
@@ -349,6 +389,34 @@ def _memory_of(source: Any, dtype: Any) -> Tensor:
     if isinstance(source, int):
         return _C.functions.empty([source], dtype=dtype)
     return _C.tensor(list(source), dtype=dtype)
+
+
+def _elements_of(buffer: Any, byte_order: str | None, count: int, offset: int, dtype: Any) -> Tensor:
+    """Returns a tensor with the elements of a buffer that has this order of bytes."""
+    view, width = memoryview(buffer).cast("B"), dtype.itemsize
+    if not 0 <= offset <= len(view):
+        raise ValueError(
+            f"from_buffer: the offset must be between 0 and the length of the buffer, {len(view)}: {offset}"
+        )
+    if dtype not in (_C.uint8, _C.int8) and byte_order not in ("big", "little", "native"):
+        raise ValueError(
+            f"from_buffer: the order of bytes of {dtype} is 'big', 'little' or 'native', not {byte_order!r}"
+        )
+    rest = len(view) - offset
+    if count < 0 and rest % width:
+        raise ValueError(f"from_buffer: {rest} bytes are no multiple of {width}, the bytes of a {dtype}")
+    if count * width > rest:
+        raise ValueError(f"from_buffer: {rest} bytes hold {rest // width} elements of {dtype}, not {count}")
+    data = bytearray(view[offset : offset + (rest if count < 0 else count * width)])
+    part = width // 2 if dtype.is_complex else width  # of a complex number, both parts are turned round
+    if byte_order not in (None, "native", sys.byteorder):
+        parts = [data[k::part] for k in range(part)]
+        for k in range(part):
+            data[k::part] = parts[part - 1 - k]
+    if not data:
+        return _C.functions.empty([0], dtype=dtype)
+    elements = _C.frombuffer(data, dtype=_C.uint8)
+    return elements != 0 if dtype == _C.bool else elements.clone().view(dtype)
 
 
 LEGACY = {

@@ -48,15 +48,23 @@ def graphs(row: dict) -> list:
 def compare(theirs: dict[str, dict], ours: dict[str, dict]) -> dict:
     names = [name for name, row in theirs.items() if row["passed"]]
     wrong = {n: ours.get(n, {}).get("error", "not run") for n in names if not ours.get(n, {}).get("passed")}
-    counted, right, other = 0, 0, []
+    counted, right, fewer, other = 0, 0, 0, []
     for name in names:
         if name in wrong:
             continue
         for t, o in zip(graphs(theirs[name]), graphs(ours[name])):
             if t[3]:
                 counted, right = counted + 1, right + bool(o[3])
+                fewer += not o[3] and 0 < o[1] < o[2]
                 other += [] if o[3] else [f"{name}: {o[1]} graphs, expected {o[2]}"]
-    return {"tests": len(names), "wrong": wrong, "counts": counted, "right": right, "other": other}
+    return {
+        "tests": len(names),
+        "wrong": wrong,
+        "counts": counted,
+        "right": right,
+        "fewer": fewer,
+        "other": other,
+    }
 
 
 def main() -> None:
@@ -71,7 +79,7 @@ def main() -> None:
     tests = folder / "test" / "dynamo"
     peer = os.environ.get("FACULA_PEER", str(ROOT / ".peer" / "bin" / "python"))
     theirs = outcomes([peer, "-W", "ignore"], [], tests, a.only)
-    package = [Path(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    package = [Path(p).resolve() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     ours = outcomes([sys.executable, "-W", "ignore", "-m", "facula.torch"], package, tests, a.only)
     r = compare(theirs, ours)
     for name, error in r["wrong"].items():
@@ -81,7 +89,8 @@ def main() -> None:
     print(
         f"values: {values} of {r['tests']} tests that pass with PyTorch ({values / max(r['tests'], 1):.1%})"
     )
-    print(f"numbers of graphs: {r['right']} of {r['counts']} ({r['right'] / max(r['counts'], 1):.1%})")
+    share = r["right"] / max(r["counts"], 1)
+    print(f"numbers of graphs: {r['right']} of {r['counts']} ({share:.1%}); {r['fewer']} others are smaller")
     if a.report:
         a.report.write_text(json.dumps(r, indent=1))
 

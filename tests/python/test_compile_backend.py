@@ -295,3 +295,54 @@ def test_make_fx_refuses_what_would_be_a_constant():
     written = facula.ones(2)
     make_fx(lambda x: x.add_(1), tracing_mode="fake")(written)
     assert written.tolist() == [1.0, 1.0]
+
+
+def test_backward_divides_the_graphs_that_a_backend_gets():
+    def step(x, w):
+        loss = (x * w).square().sum()
+        loss.backward()
+        w.grad.mul_(0.5)
+        with facula.no_grad():
+            w.sub_(w.grad)
+        return loss
+
+    def trained(f):
+        w = facula.tensor([1.0, 2.0], requires_grad=True)
+        losses = [f(facula.tensor([0.5, 0.25]), w).item() for _ in range(3)]
+        return losses, w.tolist(), w.grad.tolist()
+
+    backend = Backend()
+    assert trained(facula.compile(step, backend=backend)) == trained(step)
+    assert [g[:2] for g in backend.graphs[:2]] == [["mul", "square"], ["mul", "sub"]]
+    with pytest.raises(RuntimeError, match="whose graphs hold no gradients"):
+        trained(facula.compile(step, backend=Backend(), fullgraph=True))
+    with pytest.raises(RuntimeError, match="whose graphs hold no gradients"):
+        x = facula.ones(2, requires_grad=True)
+        facula.compile(lambda x: facula.autograd.grad(x.sum(), x), backend=Backend(), fullgraph=True)(x)
+
+
+def test_a_custom_function_without_gradients_is_part_of_a_graph():
+    class Square(facula.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, notes):
+            ctx.save_for_backward(x)
+            notes.append(x.dim())
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise AssertionError("it is not called")
+
+    def f(x):
+        notes = []
+        with facula.no_grad():
+            y = Square.apply(x + 1, notes) + 1
+        return y, notes
+
+    backend, x = Backend(), facula.ones(2, requires_grad=True)
+    run = facula.compile(f, backend=backend, fullgraph=True)
+    for k in range(3):
+        y, notes = run(x.detach() + k)
+        assert y.tolist() == [(2 + k) ** 2 + 1] * 2 and notes == [1] and not y.requires_grad
+    assert len(backend.graphs) == 1 and backend.graphs[0][0] == "add"
+    assert not run(x)[0].requires_grad

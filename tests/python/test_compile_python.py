@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import enum
 import itertools
@@ -628,3 +629,136 @@ def test_tuples_in_a_deque_and_in_the_state_of_an_iterator_cross_a_break():
         x = facula.ones(2) + k
         want, got = f(x), compiled(x)
         assert want[0].tolist() == got[0].tolist() and want[1] == got[1]
+
+
+def test_an_iterator_of_a_tuple_goes_on_in_the_program_behind_a_break():
+    @facula.compiler.disable
+    def opaque(x):
+        return x
+
+    def f(x, values):
+        it = iter(values)
+        x = x + next(it)
+        x = opaque(x)
+        x = x * next(it) + next(it)
+        try:
+            x = x - next(it)
+        except StopIteration:
+            x = x * 100
+        return x, next(it, None), it
+
+    run, x = facula.compile(f), facula.ones(2)
+    for values in (
+        (1, 2, 3, 4, 5),
+        (1, 2, 3, 4),
+        (1, 2, 3),
+        (5, 6, 7, 8, 9),
+        (1.5, 2, 3, 4, x * 3),
+        (1, 2, x, 4),
+    ):
+        for _ in range(2):
+            (y, last, it), (want, want_last, want_it) = run(x, values), f(x, values)
+            assert facula.equal(y, want) and list(it) == list(want_it)
+            assert facula.equal(last, want_last) if isinstance(last, facula.Tensor) else last == want_last
+    assert sum("next" in b for b in run.report()["breaks"]) <= 1, run.report()
+
+
+def test_the_parameters_of_a_new_module_are_those_of_the_same_program():
+    @facula.compiler.disable
+    def renewed(net):
+        return copy.deepcopy(net)
+
+    def f(net, x):
+        new = renewed(net)
+        loss = new(x).square().sum()
+        grads = facula.autograd.grad(loss, new.parameters())
+        return loss, sum(g.sum() for g in grads), len(list(new.parameters())), len(list(new.modules()))
+
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    run, x = facula.compile(f), facula.ones(4, 2)
+    for _ in range(4):
+        assert_equal(run(net, x), f(net, x))
+    captures = run.report()["captures"]
+    net[2].weight = nn.Parameter(net[2].weight.detach().clone())
+    assert_equal(run(net, x), f(net, x))
+    assert run.report()["captures"] == captures <= 2
+    net.append(net[0])  # a module and its parameters once more
+    net[0] = net[0]
+    assert_equal(run(nn.Sequential(net[0], net[1], net[2]), x), f(nn.Sequential(net[0], net[1], net[2]), x))
+    tied = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    want = f(tied, x)
+    assert_equal(run(tied, x), want)
+    tied[2].weight = tied[0].weight
+    assert_equal(run(tied, x), f(tied, x))
+    assert run(tied, x)[2] == 3
+
+
+def test_sets_are_made_of_the_items_of_generators_and_lists():
+    def f(x, modules, values):
+        few = {*modules[0].modules(), *modules}
+        return x * len(few) + len({*(v * 2 for v in values), *values}), sorted({*values})
+
+    run, x = facula.compile(f, fullgraph=True), facula.ones(2)
+    a, b = nn.Sequential(nn.ReLU(), nn.Tanh()), nn.ReLU()
+    for given in (([a, b], (1, 2)), ([a, a[0]], (1, 2)), ([a, b, b], (1, 2, 4)), ([b], ())):
+        for _ in range(2):
+            assert_equal(run(x, *given), f(x, *given))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b, c: len({a, b, c}),
+        lambda a, b, c: len({a: 1, b: 2, c: 3}),
+        lambda a, b, c: len(set([a, b, c])),
+        lambda a, b, c: len({k: 1 for k in (a, b, c)}),
+        lambda a, b, c: len({k for k in (a, b, c)}),
+        lambda a, b, c: len({a} | {b} | {c}),
+        lambda a, b, c: len({a, b} - {c}),
+        lambda a, b, c: len({a}.union([b], {c})),
+        lambda a, b, c: len(dict([(a, 1), (b, 2), (c, 3)])),
+        lambda a, b, c: len(dict(zip((a, b, c), (1, 2, 3)))),
+        lambda a, b, c: len(set({a: 1, b: 2}.keys()) | {c}),
+        lambda a, b, c: len(set(iter([a, b, c]))),
+        lambda a, b, c: (s := set(), s.add(a), s.add(b), s.add(c), len(s))[-1],
+        lambda a, b, c: (s := {a}, s.update([b, c]), len(s))[-1],
+        lambda a, b, c: (s := {a, b}, s.discard(c), len(s))[-1],
+        lambda a, b, c: len(collections.OrderedDict([(a, 1), (b, 2), (c, 3)])),
+        lambda a, b, c: len(frozenset([a, b, c])) if type(a) is int else len({a, *(b, c)}),
+        lambda a, b, c: len({*[object] * 3, *range(9), a, b, c}),
+    ],
+)
+@pytest.mark.parametrize("kind", [nn.ReLU, lambda: facula.ones(1), object])
+def test_equal_arguments_are_one_element_of_a_set(f, kind):
+    a, b, c = kind(), kind(), kind()
+    run, x = facula.compile(lambda x, *args: x * f(*args)), facula.ones(1)
+    for args in ((a, b, c), (a, a, c), (a, b, a), (b, c, c), (a, a, a), (kind(), b, c), (c, b, a)):
+        for _ in range(2):
+            assert run(x, *args).item() == f(*args)
+
+
+def test_a_set_that_is_made_here_tells_objects_apart():
+    def f(x, a, b, c):
+        seen = set()
+        for k, o in enumerate((a, b, c)):
+            if o not in seen:
+                seen.add(o)
+                x = x * 2 + k
+        return x
+
+    run, x = facula.compile(f, fullgraph=True), facula.ones(2)
+    a, b, c = nn.ReLU(), nn.Tanh(), facula.ones(3)
+    for given in (
+        (a, b, c),
+        (a, a, c),
+        (a, b, a),
+        (c, c, c),
+        (nn.ReLU(), b, c),
+        (b, b, c),
+        (a, b, facula.ones(3)),
+    ):
+        for _ in range(2):
+            assert facula.equal(run(x, *given), f(x, *given))
+    captures = run.report()["captures"]
+    assert facula.equal(run(x, nn.ReLU(), nn.Tanh(), c), f(x, a, b, c))
+    assert run.report()["captures"] == captures

@@ -573,3 +573,19 @@ def test_custom_operators_are_exported_and_a_process_without_them_names_them(tmp
     equal(_C.load_program(str(path))[0].run([x])[0], Net()(x))
     done = subprocess.run([sys.executable, "-c", OTHER_PROCESS, path], capture_output=True, text=True)
     assert done.stdout.count("the program calls exported_test::scaled") == 2, done.stdout + done.stderr
+
+
+def test_dynamo_export_takes_any_tensor_that_the_module_does_not_read():
+    class Second(nn.Module):
+        def forward(self, x, y):
+            return y * 2
+
+    x, y = facula.ones(2, 2), facula.ones(3)
+    module, guards = facula._dynamo.export(Second(), x, y)
+    assert not guards and module(x, y).tolist() == module(facula.ones(5), y).tolist() == [2.0] * 3
+    with pytest.raises(GuardError, match="y.size"):
+        module(x, facula.ones(4))
+    with pytest.raises(GuardError, match="exported for a tensor"):
+        module(3, y)
+    with pytest.raises(GuardError, match="2 dimensions"):
+        export(Second(), (x, y)).module()(facula.ones(5), y)

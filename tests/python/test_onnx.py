@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from facula.export import Dim
+from facula.export import Dim, export, load, save
 
 import facula
 from facula import nn
@@ -140,6 +140,33 @@ def test_onnx_runtime_computes_the_same_for_every_batch(name, opset, tmp_path):
         x = inputs(n)
         expected = model(x)
         assert facula.allclose(runtime(tmp_path / "m.onnx", x), expected, rtol=1e-5, atol=1e-5)
+
+
+class Parts(nn.Module):
+    """Calls with several results, some of which nothing reads."""
+
+    def forward(self, x):
+        a, b, _ = x.split(4, 1)
+        c, d = x.chunk(2, 2)
+        first, second, *_ = x.unbind(1)
+        e, _ = x.split([7, 2], 1)
+        y = nn.functional.scaled_dot_product_attention(x, x, x)
+        return (
+            (a * b).sum((1, 2))
+            + (c * d).sum((1, 2))
+            + (first - second).sum(1)
+            + e.sum((1, 2))
+            + y.sum((1, 2))
+        )
+
+
+def test_a_program_from_a_file_becomes_the_same_model(tmp_path):
+    x = facula.rand(2, 9, 6)
+    save(export(Parts(), (x,), dynamic_shapes=({0: Dim("batch")},)), tmp_path / "m.fpt")
+    facula.onnx.export(load(tmp_path / "m.fpt"), (x,), tmp_path / "m.onnx")
+    for n in (2, 3):
+        x = facula.rand(n, 9, 6)
+        assert facula.allclose(runtime(tmp_path / "m.onnx", x), Parts()(x), rtol=1e-5, atol=1e-5)
 
 
 def test_inputs_outputs_and_sizes_have_the_names_that_the_user_gives(tmp_path):

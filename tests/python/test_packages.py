@@ -20,6 +20,9 @@ import facula
 from facula import nn
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from rows import CNN, GPT, MLP, PROLOGUE, RESNET18  # noqa: E402
+
 HEADER = ROOT / "src/facula/deploy/facula_c.h"
 FOLDER = Path(facula.__file__).parent
 RUNTIME = FOLDER / "libfacula_runtime.so"
@@ -220,6 +223,77 @@ def test_a_package_has_the_kernels_of_all_branches(bare, tmp_path):
     for given, result in zip((x, -x), np.load(f"{package}.npz").values(), strict=True):
         expected = module(facula.from_numpy(given)).detach().numpy()
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+# C, and C++ as well: reads an array, runs a package and writes its first result.
+CALLER = """
+#include <facula_c.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int count, char** arguments) {
+  facula_program* program = count == 5 ? facula_load(arguments[1]) : NULL;
+  facula_array x, y;
+  if (!program || facula_input(program, 0, &x)) return fprintf(stderr, "%s\\n", facula_error()), 1;
+  size_t bytes = x.dtype[0] == 'i' ? 8 : 4;
+  x.sizes[0] = atoi(arguments[2]);
+  for (int d = 0; d < x.rank; ++d) bytes *= (size_t)x.sizes[d];
+  x.data = malloc(bytes);
+  FILE *in = fopen(arguments[3], "rb"), *out = fopen(arguments[4], "wb");
+  if (!in || !out || fread(x.data, 1, bytes, in) != bytes) return fprintf(stderr, "no input\\n"), 1;
+  if (facula_run(program, &x, 1, &y)) return fprintf(stderr, "%s\\n", facula_error()), 1;
+  bytes = 4;
+  for (int d = 0; d < y.rank; ++d) bytes *= (size_t)y.sizes[d];
+  fwrite(y.data, 1, bytes, out);
+  fclose(in), fclose(out), free(x.data);
+  facula_release(&y, 1);
+  facula_free(program);
+  return 0;
+}
+"""
+
+
+def build_caller(tmp_path, language, library):
+    source, program = tmp_path / f"caller.{language}", tmp_path / f"caller_{language}"
+    source.write_text(CALLER)
+    command = [{"c": "cc", "cpp": "c++"}[language], source, f"-I{HEADER.parent}", library, "-o", program]
+    command += [f"-Wl,-rpath,{library.parent}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+    subprocess.run(command, check=True)
+    return program
+
+
+ONE_CALL = """
+import sys, importlib.util, numpy
+spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
+packaged = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(packaged)
+numpy.save(sys.argv[2] + ".out.npy", packaged.load_package(sys.argv[2], sys.argv[4])(numpy.load(sys.argv[3])))
+"""
+
+
+@pytest.mark.parametrize("name", ["MLP", "CNN", "ResNet-18", "GPT"])
+def test_models_run_from_c_from_cpp_and_by_numpy_alone(name, bare, tmp_path):
+    scope = {"torch": facula}
+    exec(PROLOGUE + {"MLP": MLP, "CNN": CNN, "ResNet-18": RESNET18, "GPT": GPT}[name], scope)
+    model, x = scope["model"].eval(), scope["images"][:4]
+    path = str(tmp_path / "m.fpk")
+    facula.package(export(model, (x,), dynamic_shapes=({0: Dim("batch")},)), path, sizes=[{"batch": 3}])
+    given = x[:3].numpy()
+    expected = model(x[:3]).detach().numpy()
+    np.save(f"{path}.in.npy", given)
+    given.tofile(f"{path}.in")
+    for language in ("c", "cpp"):
+        caller = build_caller(tmp_path, language, bare)
+        environment = {"FACULA_CACHE_DIR": str(tmp_path / language)}
+        command = [caller, path, "3", f"{path}.in", f"{path}.out"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        result = np.fromfile(f"{path}.out", "float32").reshape(expected.shape)
+        assert abs(result - expected).max() <= 1e-5 * abs(expected).max()
+    packaged = ROOT / "python/facula/packaged.py"
+    done = run_alone(ONE_CALL, packaged, path, f"{path}.in.npy", library=bare, cache=tmp_path / "numpy")
+    assert done.returncode == 0, done.stderr
+    assert abs(np.load(f"{path}.out.npy") - expected).max() <= 1e-5 * abs(expected).max()
 
 
 def test_the_server_example_answers_every_request(package, bare, tmp_path):

@@ -15,6 +15,7 @@ from facula import distributed as dist
 from facula import nn
 
 NAMES = """
+torch: _subclasses
 torch._utils: ExceptionWrapper classproperty _flatten_dense_tensors _get_all_device_indices _get_device_index
 torch._utils: _take_tensors _unflatten_dense_tensors
 torch.nn.functional: _Reduction

@@ -283,3 +283,49 @@ def test_memory_that_others_use_does_not_move():
 def test_storages_on_meta_have_the_size_that_they_are_given():
     x = facula.ones(3, device="meta")
     assert x.untyped_storage().resize_(0).nbytes() == 0 and (x + 1).shape == (3,)
+
+
+BYTES = bytearray([0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x10, 0x40])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "expected"),
+    [
+        ("BoolStorage", {"byte_order": "big"}, [False] + 7 * [True]),
+        ("BoolStorage", {"byte_order": "big", "offset": 3}, 5 * [True]),
+        ("ShortStorage", {"byte_order": "big"}, [1, 515, 1029, 4160]),
+        ("ShortStorage", {"byte_order": "little"}, [256, 770, 1284, 16400]),
+        ("ShortStorage", {"byte_order": "little", "offset": 2, "count": 2}, [770, 1284]),
+        ("ShortStorage", {"byte_order": "big", "offset": 8}, []),
+        ("ByteStorage", {}, [0, 1, 2, 3, 4, 5, 16, 64]),
+        ("FloatStorage", {"byte_order": "big"}, [9.25571648671185e-41, 1.564153649999926e-36]),
+        ("ComplexFloatStorage", {"byte_order": "big"}, [9.25571648671185e-41 + 1.564153649999926e-36j]),
+        ("TypedStorage", {"byte_order": "big", "count": 1}, [9.25571648671185e-41]),
+        ("UntypedStorage", {"byte_order": "big", "dtype": facula.int16}, [1, 0, 3, 2, 5, 4, 64, 16]),
+        ("UntypedStorage", {"byte_order": "little", "dtype": facula.int16}, [0, 1, 2, 3, 4, 5, 16, 64]),
+        ("UntypedStorage", {"offset": 5}, [5, 16, 64]),
+    ],
+)
+def test_a_storage_is_made_of_a_buffer(kind, options, expected):
+    # The results are PyTorch's.
+    storage = getattr(facula, kind).from_buffer(BYTES, **options)
+    assert isinstance(storage, getattr(facula, kind)) and storage.tolist() == expected
+    if kind == "ShortStorage" and expected:
+        storage[0] = 7  # memory of its own
+        assert BYTES[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "order of bytes"),
+        ({"byte_order": "middle"}, "order of bytes"),
+        ({"byte_order": "big", "offset": 3}, "multiple"),
+        ({"byte_order": "big", "offset": -1}, "offset"),
+        ({"byte_order": "big", "offset": 9}, "offset"),
+        ({"byte_order": "big", "count": 5}, "hold 4 elements"),
+    ],
+)
+def test_a_buffer_that_does_not_fit_a_storage_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        facula.ShortStorage.from_buffer(BYTES, **options)

@@ -4,6 +4,7 @@
 
 #include "../generator.h"
 #include "compiled.h"
+#include "facula/autograd/autograd.h"
 #include "facula/run/open_trace.h"
 #include "interpreter.h"
 
@@ -68,7 +69,7 @@ void read_all(Interpreter& in, const Call& c) {
 
 // Iterables that C code walks over without calling Python.
 bool is_walkable(Interpreter& in, PyObject* o) {
-  if (is_container(o) || is_atom(o)) return true;
+  if (is_container(o) || is_atom(o) || is_read_as_dict(in.recorder, o)) return true;
   if (PyTuple_Check(o) && Py_TYPE(o)->tp_iter == PyTuple_Type.tp_iter) return true;
   if (is_dict_view(o)) return true;
   bool iterator = false;
@@ -84,6 +85,11 @@ bool is_fixed_generator(Interpreter& in, PyObject* o) {
   return to_generator(o) && in.recorder->is_outside(o) && !in.recorder->is_changing(o);
 }
 
+// The graphs that a back end of Python gets hold no gradients: it would never see a program that computes some.
+Outcome break_for_backend(Interpreter& in, const std::string& name) {
+  return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
+}
+
 Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   for (auto* a : c.args) {
     if (!is_data(a, true) && !is_fixed_generator(in, a))
@@ -92,6 +98,9 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   }
   read_all(in, c);
   std::string name = shown(c.callable);
+  bool is_of_c = PyCFunction_Check(c.callable) || Py_TYPE(c.callable) == &PyMethodDescr_Type;
+  bool differentiates = is_of_c && (name == "backward" || name == "grad" || name.ends_with(".backward"));
+  if (in.backend && differentiates) return break_for_backend(in, name);
   Call with = c;
   std::vector<PyRef> args;
   for (auto*& a : with.args) {
@@ -302,6 +311,17 @@ PyObject* python_call_of_metaclass(PyTypeObject* meta) {
   return own && PyFunction_Check(own) ? own : nullptr;
 }
 
+// The items of a container become elements of a set, or are pairs of keys and values.
+void tell_elements_apart(Recorder& r, PyObject* container, PyTypeObject* type) {
+  if (type == &PySet_Type || type == &PyFrozenSet_Type) return r.tell_apart(container);
+  if (!PyTuple_Check(container) && !PyList_Check(container)) return;  // the keys of a dict are apart
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(container); ++k) {
+    PyObject* pair = PySequence_Fast_GET_ITEM(container, k);
+    bool is_pair = (PyTuple_Check(pair) || PyList_Check(pair)) && PySequence_Fast_GET_SIZE(pair);
+    if (is_pair && !is_atom(PySequence_Fast_GET_ITEM(pair, 0))) r.identity(PySequence_Fast_GET_ITEM(pair, 0));
+  }
+}
+
 Outcome call_type(Interpreter& in, Frame& f, Call& c) {
   auto* type = reinterpret_cast<PyTypeObject*>(c.callable);
   if (type == &PySuper_Type) return call_super(in, f, c);
@@ -323,11 +343,15 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
       return finish(in, f, c, run_native(in, c));
     case Policy::structural: {
       bool plain = true;
-      for (auto* a : c.args) plain = plain && is_walkable(in, a);
+      bool keyed =
+          type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type || type == &PyODict_Type;
+      for (auto* a : c.args) plain = plain && is_walkable(in, a) && !(keyed && PyIter_Check(a));
       if (plain && rule.detail == Py_None) plain = all_data(c, false);
       if (plain) {
         for (auto* a : c.args) in.recorder->contents(a);
-        bool looks_at_values = type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type;
+        bool looks_at_values = keyed && type != &PyODict_Type;
+        for (auto* a : c.args)
+          if (keyed) tell_elements_apart(*in.recorder, a, type);
         return finish(in, f, c, looks_at_values ? run_native(in, c) : run_unpinned(c));
       }
       [[fallthrough]];
@@ -360,7 +384,8 @@ Outcome call_len(Interpreter& in, Frame& f, Call& c) {
     in.recorder->contents(o);
     return in.give_recorded(f, c.drop, run_unpinned(c), "len");
   }
-  if (is_container(o) || is_atom(o) || PyTuple_Check(o) || is_dict_view(o)) {
+  if (is_container(o) || is_atom(o) || PyTuple_Check(o) || is_dict_view(o) ||
+      takes_method_of_dict(in.recorder, o, "__len__")) {
     in.recorder->contents(o);
     return finish(in, f, c, run_unpinned(c));
   }
@@ -420,6 +445,10 @@ Outcome call_next(Interpreter& in, Frame& f, Call& c) {
     PyErr_SetNone(PyExc_StopIteration);
     return Outcome::raised;
   }
+  if (in.recorder->is_outside(o) && Py_TYPE(o) == &PyTupleIter_Type) {
+    PyRef number, item = in.recorder->advance(o, &number);
+    return item ? in.give(f, c.drop, number ? number.detach() : item.detach()) : opaque(in, c);
+  }
   if (in.recorder->is_outside(o) || !PyIter_Check(o) || !is_walkable(in, o)) return opaque(in, c);
   return finish(in, f, c, run_native(in, c));
 }
@@ -441,6 +470,10 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
     if (o == Outcome::next && in.frames.size() == depth) f.push(PyRef::share(Py_None));
     else if (o == Outcome::next) in.frame().role = Role::call;
     return o;
+  }
+  if (name == "has_torch_function" && n == 1 && PyTuple_CheckExact(c.args[0])) {
+    in.recorder->contents(c.args[0]);
+    return finish(in, f, c, run_unpinned(c));
   }
   if (name == "isinstance" || name == "issubclass" || name == "callable") {
     for (auto* a : c.args)
@@ -557,7 +590,7 @@ Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
                    : c.args.empty()              ? nullptr
                                                  : c.args[0];
   bool is_inner = self && is_tensor(self) && is_plain(Py_TYPE(self)) && impl_of(self)->traced;
-  if (!is_inner || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
+  if (!is_inner || in.backend || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
   return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");
 }
 
@@ -566,8 +599,8 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     case Policy::folded: return call_folded(in, f, c);
     case Policy::calls: {
       std::string name = shown(c.callable);
-      if (in.backend)
-        return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
+      bool has_gradients = name != "apply_function" || autograd::grad_enabled();
+      if (in.backend && has_gradients) return break_for_backend(in, name);
       UserCalls calls;
       PyObject* result = run_unpinned(c);
       if (!result) calls.take_back();
@@ -591,23 +624,36 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   }
 }
 
-// An instance of a subclass of dict that the captured function made.
-bool is_inner_mapping(Interpreter& in, PyObject* o) {
-  return PyDict_Check(o) && is_python_instance(o) && !in.recorder->is_outside(o);
+// An instance of a subclass of dict that Python code defines.
+bool is_mapping(PyObject* o) { return PyDict_Check(o) && is_python_instance(o); }
+
+// A method of a set compares elements with its arguments, or with their items.
+void tell_elements_apart(Recorder& r, PyObject* set, const Call& c, const char* name) {
+  bool element = !std::strcmp(name, "add") || !std::strcmp(name, "remove") || !std::strcmp(name, "discard");
+  std::vector<PyObject*> containers = {set};
+  for (auto* a : c.args) {
+    if (element) r.tell_apart(a, set, *name == 'a');
+    else containers.push_back(a);
+  }
+  if (containers.size() > 1) r.tell_apart(containers);
 }
 
 // A method of a builtin container, string or number. `self` is the object, which c.args do not contain.
 Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, const char* name) {
   auto* r = in.recorder;
-  int effect = effect_of_method(is_inner_mapping(in, self) ? &PyDict_Type : Py_TYPE(self), name);
-  bool outside = r->is_outside(self);
+  bool mapping = is_mapping(self), outside = r->is_outside(self);
+  int effect = effect_of_method(mapping ? &PyDict_Type : Py_TYPE(self), name);
   if (!effect || (outside && is_deque(self))) return opaque(in, c);
+  // The copy of an OrderedDict is made by its class.
+  if (mapping && outside && (effect != 1 || !std::strcmp(name, "copy"))) return opaque(in, c);
   if (effect == 1 && is_atom(self)) {
     if (!all_data(c, false)) return opaque(in, c);
     read_all(in, c);
     return finish(in, f, c, run_native(in, c));
   }
   for (auto* a : c.args) {
+    if (PyAnySet_CheckExact(self) && PyIter_Check(a))
+      return opaque(in, c);  // with items that nobody has seen
     bool walks = is_walkable(in, a);
     bool key = is_plain_key(a) || is_data(a, true);
     bool stored = !std::strcmp(name, "append") || !std::strcmp(name, "insert") ||
@@ -623,15 +669,16 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
                   !std::strcmp(name, "remove") || !std::strcmp(name, "sort");
   if (compares && PyList_CheckExact(self) && (keywords(c) || !is_data(self, false) || !all_data(c, false)))
     return opaque(in, c);
-  if (is_dict(self) && !c.args.empty() && std::strcmp(name, "update")) {
+  if ((is_dict(self) || (mapping && outside)) && !c.args.empty() && std::strcmp(name, "update")) {
     if (!is_plain_key(c.args[0]) && !is_data(c.args[0], false)) return opaque(in, c);
     if (!is_atom(c.args[0])) r->identity(c.args[0]);
   }
-  bool item = is_dict(self) && !std::strcmp(name, "get") && !c.args.empty();
+  bool item = (is_dict(self) || (mapping && outside)) && !std::strcmp(name, "get") && !c.args.empty();
   if (item) r->dict_item(self, c.args[0], PyDict_GetItemWithError(self, c.args[0]));
   else r->contents(self);
   for (auto* a : c.args) r->contents(a);
   if (compares) read_all(in, c), r->deep_contents(self);
+  if (PyAnySet_CheckExact(self)) tell_elements_apart(*r, self, c, name);
   if (effect == 2 && outside && keywords(c)) return opaque(in, c);
   for (auto* a : c.args)
     if (effect == 2 && outside && PyIter_Check(a)) return opaque(in, c);  // it is used up
@@ -700,7 +747,7 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   if (!self || PyModule_Check(self)) return call_ruled(in, f, c, rule_of(c.callable));
   if (in.recorder->is_outside(c.callable) && !PyType_Check(self))  // so the object is from outside too
     in.recorder->read_attribute(c.callable, "__self__");
-  if (is_inner_mapping(in, self)) return call_builtin_method(in, f, c, self, name);
+  if (is_mapping(self)) return call_builtin_method(in, f, c, self, name);
   if (is_tensor(self)) {
     PyRef key = checked(PyUnicode_InternFromString(name));
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), key.get());
@@ -863,8 +910,15 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
   }
   if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
     return in.give_recorded(f, c.drop, run_native(in, c), name);
-  if (is_inner_mapping(in, c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]))
+  bool reads_item = !std::strcmp(name, "__getitem__") || !std::strcmp(name, "__contains__");
+  bool item = c.args.size() > 1 && is_mapping(c.args[0]) && is_item_method(name) && is_plain_key(c.args[1]);
+  if (item && (reads_item || !in.recorder->is_outside(c.args[0]))) {
+    PyObject* value = PyDict_GetItemWithError(c.args[0], c.args[1]);
+    if (!value && reads_item && name[2] == 'g') return opaque(in, c);  // the class may have __missing__
+    if (!is_atom(c.args[1])) in.recorder->identity(c.args[1]);
+    in.recorder->dict_item(c.args[0], c.args[1], value);
     return finish(in, f, c, run_native(in, c));
+  }
   if (all_data(c, false) && !is_class_of_python(t) && effect_of_method(t, name) == 1) {
     read_all(in, c);
     return finish(in, f, c, run_native(in, c));
@@ -906,7 +960,7 @@ Outcome call_polyfill(Interpreter& in, Frame& f, const char* name, std::vector<P
 }
 
 PyRef snapshot(PyObject* o) {
-  if (is_dict(o)) return checked(PyDict_Copy(o));
+  if (PyDict_Check(o)) return checked(PyDict_Copy(o));
   if (PyList_CheckExact(o) || PyAnySet_CheckExact(o) || is_dict_view(o)) return checked(PySequence_Tuple(o));
   return PyRef::share(o);
 }

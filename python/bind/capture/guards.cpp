@@ -70,6 +70,25 @@ bool is_atom(PyObject* o) {
   return false;
 }
 
+// The function, its arguments and the position by which copy() makes an iterator of a tuple; null at its end.
+static PyRef state_of_iterator(PyObject* iterator) {
+  PyRef state(Py_TYPE(iterator) == &PyTupleIter_Type ? PyObject_CallMethod(iterator, "__reduce__", nullptr)
+                                                     : nullptr);
+  if (!state) PyErr_Clear();
+  return state && PyTuple_Check(state.get()) && PyTuple_GET_SIZE(state.get()) == 3 ? state : PyRef();
+}
+Py_ssize_t position_of(PyObject* iterator) {
+  PyRef state = state_of_iterator(iterator);
+  return state ? PyLong_AsSsize_t(PyTuple_GET_ITEM(state.get(), 2)) : -1;
+}
+PyRef upcoming_item(PyObject* iterator, Py_ssize_t k) {
+  PyRef state = state_of_iterator(iterator);
+  if (!state) return {};
+  PyObject* items = PyTuple_GET_ITEM(PyTuple_GET_ITEM(state.get(), 1), 0);
+  Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(state.get(), 2)) + k;
+  return at < PyTuple_GET_SIZE(items) ? PyRef::share(PyTuple_GET_ITEM(items, at)) : PyRef();
+}
+
 bool same_atom(PyObject* a, PyObject* b) {
   if (a == b) return true;
   if (Py_TYPE(a) != Py_TYPE(b)) return false;
@@ -86,7 +105,15 @@ bool same_atom(PyObject* a, PyObject* b) {
   return equal > 0;
 }
 
-namespace {}  // namespace
+bool is_of_items(const Guard& absent, PyObject* o) {
+  return PyDict_Check(o) && (absent.number || !is_class_of_python(Py_TYPE(o)));
+}
+
+PyObject* keys_of(PyObject* dict) {
+  if (!PyODict_Check(dict)) return PyDict_Keys(dict);  // the order of an OrderedDict is not that of its dict
+  PyRef iterator(PyODict_Type.tp_iter(dict));
+  return iterator ? PySequence_List(iterator.get()) : nullptr;
+}
 
 std::optional<int64_t> size_now(const GuardList& list, SymInt size, const std::vector<PyRef>& values) {
   SmallVector<int64_t, 16> symbols;
@@ -148,6 +175,7 @@ PyRef read(const GuardList& list, const Source& s, Roots roots, const std::vecto
       if (!result) PyErr_Clear();
       return result;
     }
+    case Source::Kind::upcoming: return upcoming_item(base, s.index);
     case Source::Kind::keyword_fallback: {
       PyObject* all = PyFunction_Check(base) ? PyFunction_GET_KW_DEFAULTS(base) : nullptr;
       return all ? read_dict(all, s.key.get()) : PyRef();
@@ -175,8 +203,8 @@ bool has_keys(PyObject* dict, PyObject* expected) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0, k = 0;
-  if (PyODict_CheckExact(dict)) {  // the order of an OrderedDict is not that of its dict
-    PyRef keys(PySequence_List(dict));
+  if (PyODict_Check(dict)) {
+    PyRef keys(keys_of(dict));
     for (; keys && k < PyList_GET_SIZE(keys.get()); ++k) {
       PyObject *is = PyList_GET_ITEM(keys.get(), k), *wanted = PyTuple_GET_ITEM(expected, k);
       if (is != wanted && !(is_atom(is) && same_atom(is, wanted))) return false;
@@ -212,13 +240,14 @@ bool has_items(PyObject* o, PyObject* expected) {
 }
 
 // An instance dict, or a dict itself, has no such name; a module of nn has no such member either, unless its class has the name.
-bool is_absent(PyObject* o, PyObject* name) {
+bool is_absent(const Guard& g, PyObject* o) {
+  PyObject* name = g.expected.get();
   auto lacks = [&](PyObject* dict) {
     int has = dict && PyDict_Check(dict) ? PyDict_Contains(dict, name) : 0;
     if (has < 0) PyErr_Clear();
     return has <= 0;
   };
-  if (PyDict_Check(o)) return lacks(o);
+  if (is_of_items(g, o)) return lacks(o);
   PyObject** dict = _PyObject_GetDictPtr(o);
   if (!dict || !*dict) return !dict || true;
   if (!lacks(*dict)) return false;
@@ -254,7 +283,7 @@ bool holds(GuardList& list, Guard& g, Roots roots, std::vector<PyRef>& values) {
       return equal > 0;
     }
     case Guard::Kind::items: return has_items(o, expected);
-    case Guard::Kind::absent: return is_absent(o, expected);
+    case Guard::Kind::absent: return is_absent(g, o);
     case Guard::Kind::same: return o == values[size_t(g.number)].get();
     case Guard::Kind::different: return o != values[size_t(g.number)].get();
     case Guard::Kind::function: return PyFunction_Check(o) && PyFunction_GET_CODE(o) == expected;
@@ -294,6 +323,8 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::cell: return path(s.base, roots);
     case Source::Kind::closure: return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
     case Source::Kind::size: return facula::to_string(sizes[size_t(s.index)]);
+    case Source::Kind::upcoming:
+      return "item " + std::to_string(s.index) + " behind the position of " + path(s.base, roots);
     case Source::Kind::computed: return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";

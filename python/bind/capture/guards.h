@@ -32,6 +32,7 @@ struct Source {
     keyword_fallback,  // the default of the keyword-only parameter `key`
     size,              // expression `index` over the sizes of tensors
     computed,          // a binary operator of Python, number `index`, on the numbers `base` and `other`
+    upcoming,          // the item that an iterator of a tuple gives after `index` others
   } kind;
   SourceId base = kNoSource;
   PyRef key;
@@ -65,7 +66,7 @@ struct Guard {
     keys,      // of a dict, in order: `expected` is a tuple
     elements,  // of a set: `expected` is a frozenset
     items,  // a list, tuple or dict has these very objects: `expected` is a tuple; of a dict, of keys and values
-    absent,     // an instance, module or dict has no `expected`
+    absent,     // an instance or module has no attribute `expected`, or a dict no such key
     same,       // the same object as source `other`
     different,  // another object than source `other`
     function,   // its code and globals: `expected` is the code
@@ -74,7 +75,7 @@ struct Guard {
   } kind;
   SourceId source;
   PyRef expected;
-  int64_t number = 0;  // a length, a source, or the index of TensorFacts
+  int64_t number = 0;  // a length, a source, the index of TensorFacts, or of `absent`: 1 for a key
   int line = 0;
   unsigned version = 0;  // of `members`: the class's version tag when it was last checked
 };
@@ -95,6 +96,14 @@ struct GuardList {
 bool is_atom(PyObject* o);
 // A binary operator of Python by its number in bytecode (NB_ADD, ...); a new reference, or null with an exception.
 PyObject* binary_of(int kind, PyObject* a, PyObject* b);
+// Whether the key of an `absent` guard is one of a dict: instances of Python's subclasses of dict have attributes too.
+bool is_of_items(const Guard& absent, PyObject* o);
+// The keys of a dict in order, without code of Python, as a list.
+PyObject* keys_of(PyObject* dict);
+// The item that an iterator of a tuple gives after k others, which it does not give; null if there is none.
+PyRef upcoming_item(PyObject* iterator, Py_ssize_t k);
+// The number of items that an iterator of a tuple has given; -1 at its end.
+Py_ssize_t position_of(PyObject* iterator);
 // Equal atoms of the same type; floats are compared by their bits.
 bool same_atom(PyObject* a, PyObject* b);
 

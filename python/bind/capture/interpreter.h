@@ -147,6 +147,11 @@ bool is_dict(PyObject* o);  // a dict, OrderedDict or defaultdict
 bool is_default_dict(PyObject* o);
 bool is_container(PyObject* o);  // an exact list, tuple, dict, OrderedDict, set or frozenset
 bool is_deque(PyObject* o);
+// Whether an instance of a subclass of dict that Python code defines has dict's or OrderedDict's own method of this name. With a
+// recorder, later calls depend on that.
+bool takes_method_of_dict(Recorder* r, PyObject* o, const char* name);
+// An instance of such a class that C code reads as a dict.
+bool is_read_as_dict(Recorder* r, PyObject* o);
 // A view of a dict: keys, values or items.
 bool is_dict_view(PyObject* o);
 // Numbers, strings, containers and slices of such; with `tensors`, also plain tensors.

@@ -1,4 +1,5 @@
 // Containers: building, indexing, unpacking, iterating.
+#include <array>
 #include <cstring>
 
 #include "../types.h"
@@ -48,6 +49,11 @@ bool is_plain_iterator(PyObject* o) {
 
 // Keys that C code hashes and compares without effects.
 bool is_key(PyObject* o) { return is_atom(o) || is_plain_key(o) || (PyTuple_Check(o) && is_data(o, false)); }
+bool are_keys(PyObject* sequence) {
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(sequence); ++k)
+    if (!is_key(PySequence_Fast_GET_ITEM(sequence, k))) return false;
+  return true;
+}
 void note_key(Recorder& r, PyObject* o) {
   if (!is_atom(o)) r.identity(o);
   r.deep_contents(o);
@@ -120,6 +126,7 @@ Outcome do_build_set(Interpreter& in, Frame& f, const MicroOp& op) {
   for (size_t k = size_t(op.arg); k > 0; --k) {
     PyObject* item = f.top(k).get();
     if (in.recorder && !is_key(item)) return in.breaks(std::string("a set with a ") + kindname(item));
+    if (in.recorder) in.recorder->tell_apart(item, all.get(), true);
     checked(PySet_Add(all.get(), item));
   }
   return in.give(f, size_t(op.arg), all.detach());
@@ -130,6 +137,7 @@ Outcome do_build_map(Interpreter& in, Frame& f, const MicroOp& op) {
     PyObject* key = f.top(2 * k).get();
     if (in.recorder && !is_key(key))
       return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+    if (in.recorder) in.recorder->tell_apart(key, all.get(), true);
     checked(PyDict_SetItem(all.get(), key, f.top(2 * k - 1).get()));
   }
   return in.give(f, 2 * size_t(op.arg), all.detach());
@@ -194,6 +202,7 @@ Outcome do_set_add(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* set = f.top(size_t(op.arg)).get();
   bool outside = is_outside(in, set);
   if (outside) in.recorder->before_write(set);
+  if (in.recorder) in.recorder->tell_apart(value.get(), set, true);
   checked(PySet_Add(set, value.get()));
   if (outside) journal(in, set, "add", {value.get()});
   return Outcome::next;
@@ -206,6 +215,7 @@ Outcome do_map_add(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* dict = f.top(size_t(op.arg)).get();
   bool outside = is_outside(in, dict);
   if (outside) in.recorder->before_write(dict);
+  if (in.recorder) in.recorder->tell_apart(name.get(), dict, true);
   checked(PyDict_SetItem(dict, name.get(), value.get()));
   if (outside) in.recorder->write(Write::Kind::set_item, dict, name.get(), value.get());
   return Outcome::next;
@@ -232,8 +242,15 @@ Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
 }
 Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* from = f.top().get();
-  if (in.recorder && !is_data(from, false)) return in.breaks(std::string("unpacking of a ") + kindname(from));
-  if (in.recorder) in.recorder->deep_contents(from);
+  if (in.recorder) {
+    if (is_iterated_by_python(in, from)) return expand(in, f);
+    bool data = is_data(from, false);
+    if (!data && !(is_sequence(from) && are_keys(from)))
+      return in.breaks(std::string("unpacking of a ") + kindname(from));
+    if (data) in.recorder->deep_contents(from);
+    else in.recorder->contents(from);
+    in.recorder->tell_apart(std::array{f.top(size_t(op.arg) + 1).get(), from});
+  }
   if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
     return in.breaks("a set display that was begun before a break");
   PyRef owner_ref = f.pop();
@@ -252,7 +269,8 @@ static int has_key_of(PyObject* dict, PyObject* mapping) {
 static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   PyObject* from = f.top().get();
   if (in.recorder) {
-    if (!is_dict(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
+    if (!is_dict(from) && !is_read_as_dict(in.recorder, from))
+      return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
     if (is_outside(in, f.top(depth + 1).get()))
       return in.breaks("a dict display that was begun before a break");
@@ -317,10 +335,12 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     r->contents(key);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
-  if (is_dict(o) && is_key(key)) {
+  if (is_key(key) && (is_dict(o) || takes_method_of_dict(r, o, "__getitem__"))) {
     note_key(*r, key);
     PyObject* looked_up = PyDict_GetItemWithError(o, key);
     if (!looked_up && PyErr_Occurred()) return Outcome::raised;
+    if (!looked_up && is_python_instance(o))
+      return in.breaks(std::string("a key that is missing in a ") + kindname(o));
     PyRef number;
     r->dict_item(o, key, looked_up, &number);
     if (!looked_up && is_default_dict(o)) return call_polyfill(in, f, "default_item_", {o, key}, 2);
@@ -461,7 +481,7 @@ Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
   bool sequence = PyTuple_Check(o.get()) && Py_TYPE(o.get())->tp_iter == PyTuple_Type.tp_iter;
   bool is_inner_deque = is_deque(o.get()) && !r->is_outside(o.get());
   if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get()) ||
-      is_inner_deque) {
+      is_inner_deque || takes_method_of_dict(r, o.get(), "__iter__")) {
     r->contents(o.get());
     return in.give(f, 1, PyObject_GetIter(o.get()));
   }

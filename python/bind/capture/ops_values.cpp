@@ -1,5 +1,6 @@
 // Variables, constants, arithmetic, comparisons.
 #include <opcode.h>
+#include <array>
 
 #include "interpreter.h"
 
@@ -394,6 +395,7 @@ Outcome do_binary(Interpreter& in, Frame& f, const MicroOp& op) {
       return extend_outside(in, f, op.arg);
     in.recorder->contents(a);
     in.recorder->contents(b);
+    if (PyAnySet_CheckExact(a) && PyAnySet_CheckExact(b)) in.recorder->tell_apart(std::array{a, b});
     return in.give(f, 2, binary_of(op.arg, a, b));
   }
   if (is_decided_by_python(a, b)) return operate_in_python(in, f, a, b, op.arg);
@@ -448,7 +450,8 @@ static bool are_plain_keys(PyObject* sequence) {
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
-    bool keyed = is_dict(all) || PyAnySet_CheckExact(all);
+    bool mapping = is_dict(all) || takes_method_of_dict(in.recorder, all, "__contains__");
+    bool keyed = mapping || PyAnySet_CheckExact(all);
     bool sequence = PyList_CheckExact(all) || PyTuple_CheckExact(all);
     bool by_identity = sequence && are_plain_keys(all);  // items that are compared as keys of a dict are
     bool listed = by_identity || (sequence && is_data(all, false));
@@ -457,9 +460,10 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
     else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
-    if (!is_atom(item)) in.recorder->identity(item);
+    if (PyAnySet_CheckExact(all)) in.recorder->tell_apart(item, all, false);
+    else if (!is_atom(item)) in.recorder->identity(item);
     in.recorder->deep_contents(item);
-    if (is_dict(all) && in.recorder->is_outside(all)) {
+    if (mapping && in.recorder->is_outside(all)) {
       PyObject* value = PyDict_GetItemWithError(all, item);
       in.recorder->dict_item(all, item, value);
     } else {

@@ -117,6 +117,23 @@ bool is_container(PyObject* o) {
 
 bool is_default_dict(PyObject* o) { return !std::strcmp(Py_TYPE(o)->tp_name, "collections.defaultdict"); }
 bool is_dict(PyObject* o) { return PyDict_CheckExact(o) || PyODict_CheckExact(o) || is_default_dict(o); }
+
+bool takes_method_of_dict(Recorder* r, PyObject* o, const char* name) {
+  if (!PyDict_Check(o) || !is_python_instance(o)) return false;
+  PyRef key = checked(PyUnicode_InternFromString(name));
+  PyObject* method = _PyType_Lookup(Py_TYPE(o), key.get());
+  bool is_descriptor =
+      method && (Py_TYPE(method) == &PyMethodDescr_Type || Py_TYPE(method) == &PyWrapperDescr_Type);
+  PyTypeObject* of = is_descriptor ? reinterpret_cast<PyDescrObject*>(method)->d_type : nullptr;
+  if (of != &PyDict_Type && of != &PyODict_Type) return false;
+  if (r) r->member(o, key.get(), method);
+  return true;
+}
+bool is_read_as_dict(Recorder* r, PyObject* o) {
+  for (const char* name : {"__iter__", "keys", "__getitem__"})
+    if (!takes_method_of_dict(r, o, name)) return false;
+  return true;
+}
 bool is_deque(PyObject* o) { return !std::strcmp(Py_TYPE(o)->tp_name, "collections.deque"); }
 bool is_dict_view(PyObject* o) { return PyDictViewSet_Check(o) || PyObject_TypeCheck(o, &PyDictValues_Type); }
 

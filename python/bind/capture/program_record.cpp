@@ -109,12 +109,18 @@ run::Segment::Runner runner_of(PyRef function, std::shared_ptr<run::Traced> trac
   };
 }
 
+// Whether a program leaves a gradient slot as it was, and depends on its contents alone, which guards check.
+bool is_unchanged(const graph::Capture::Slot& s) {
+  return s.relied && s.output < 0 && !s.after.defined() && !s.before.defined();
+}
+
 run::OpenTrace::Backend backend_of(PyObject* make, const Recorder& r, const RecordedProgram& program) {
   return [make, &r, &program](const std::shared_ptr<run::Segment>& s, std::span<const Tensor> inputs) {
-    // A program that computes gradients fills gradient slots, which a graph does not contain.
+    // A graph does not contain the gradient slots that a program fills.
     auto& capture = s->program().capture();
     bool is_empty = capture.graph.nodes.empty() && !s->results();
-    if (capture.differentiates || !capture.slots.empty() || is_empty) return run::Segment::Runner();
+    bool fills = !std::ranges::all_of(capture.slots, is_unchanged);
+    if (capture.differentiates || fills || is_empty) return run::Segment::Runner();
     std::shared_ptr<run::Traced> traced(s, &s->program());
     PyRef native = checked(wrap_program(Program(traced))), names = checked(PyList_New(0));
     for (size_t k = 0; k < inputs.size(); ++k) {

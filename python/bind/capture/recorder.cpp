@@ -462,11 +462,23 @@ void Recorder::item(PyObject* sequence, Py_ssize_t k, PyObject* value) {
   }
   if (b != kNoSource && !is_written(sequence, nullptr)) note({Source::Kind::item, b, {}, k}, value);
 }
+PyRef Recorder::advance(PyObject* iterator, PyRef* number) {
+  PyRef item = upcoming_item(iterator, 0);
+  if (!item) return {};
+  Py_ssize_t before =
+      std::count_if(writes.begin(), writes.end(), [&](auto& w) { return w.target.get() == iterator; });
+  note({Source::Kind::upcoming, source_of(iterator), {}, before}, item.get(), number);
+  remember(iterator, nullptr);
+  PyRef next = checked(PyUnicode_InternFromString("__next__")), none = checked(PyTuple_New(0));
+  writes.push_back({Write::Kind::call, PyRef::share(iterator), next, none});
+  return checked(PyIter_Next(iterator));
+}
 void Recorder::dict_item(PyObject* dict, PyObject* key, PyObject* value, PyRef* number) {
   SourceId b = source_of(dict);
-  if (b == kNoSource || is_written(dict, key) || is_written(dict, nullptr)) return;
+  bool by_key = !is_class_of_python(Py_TYPE(dict));  // else only attributes are written by key
+  if (b == kNoSource || (by_key && is_written(dict, key)) || is_written(dict, nullptr)) return;
   if (value) note({Source::Kind::dict_item, b, PyRef::share(key)}, value, number);
-  else add(Guard::Kind::absent, b, key);
+  else add(Guard::Kind::absent, b, key, 1);
 }
 void Recorder::cell(PyObject* cell, PyRef* number) {
   SourceId b = source_of(cell);
@@ -511,6 +523,55 @@ void Recorder::distinct(PyObject* a, PyObject* b) {
   if (x != kNoSource && y != kNoSource && x != y) add(Guard::Kind::different, x, nullptr, y);
 }
 
+namespace {
+
+constexpr Py_ssize_t kFewElements = 8;  // a pair takes a guard
+
+// Atoms and tuples of such are compared by their values, which other guards fix.
+bool is_by_identity(PyObject* o) { return !is_atom(o) && !PyTuple_Check(o); }
+
+}  // namespace
+
+void Recorder::tell_apart(PyObject* item, PyObject* keyed, bool adds) {
+  if (!is_by_identity(item)) return;
+  PyRef elements = checked(PySequence_Fast(keyed, "a set or dict"));
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(elements.get());
+  bool is_small = n <= kFewElements && !is_outside(keyed) && !PyCFunction_Check(item);
+  if (!is_small) identity(item);
+  bool pins = n == kFewElements && adds;  // so all elements of a larger set are fixed
+  for (Py_ssize_t k = 0; k < n && is_small; ++k) {
+    PyObject* element = PySequence_Fast_GET_ITEM(elements.get(), k);
+    if (is_by_identity(element)) distinct(element, item);
+    if (pins && is_by_identity(element)) identity(element);
+  }
+  if (is_small && pins) identity(item);
+}
+
+void Recorder::tell_apart(PyObject* o) {
+  if (is_atom(o) || PyIter_Check(o) || !Py_TYPE(o)->tp_iter) return;
+  PyRef items = checked(PySequence_Fast(o, "a container"));
+  Py_ssize_t n = PySequence_Fast_GET_SIZE(items.get());
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), k);
+    if (!is_by_identity(item)) continue;
+    if (n > kFewElements || PyCFunction_Check(item)) identity(item);
+    for (Py_ssize_t j = 0; j < k && n <= kFewElements; ++j)
+      if (is_by_identity(PySequence_Fast_GET_ITEM(items.get(), j)))
+        distinct(PySequence_Fast_GET_ITEM(items.get(), j), item);
+  }
+}
+
+void Recorder::tell_apart(std::span<PyObject* const> containers) {
+  PyRef all = checked(PyList_New(0));
+  for (auto* o : containers) {
+    if (is_atom(o) || PyIter_Check(o) || !Py_TYPE(o)->tp_iter) continue;
+    PyRef items = checked(PySequence_List(o));
+    Py_ssize_t n = PyList_GET_SIZE(all.get());
+    checked(PyList_SetSlice(all.get(), n, n, items.get()));
+  }
+  tell_apart(all.get());
+}
+
 void Recorder::contents(PyObject* o) {
   SourceId b = source_of(o);
   if (b == kNoSource || is_written(o, nullptr) || !full_.insert(o).second) return;
@@ -521,9 +582,9 @@ void Recorder::contents(PyObject* o) {
     for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(of); ++k)
       note({Source::Kind::item, b, {}, k}, PySequence_Fast_GET_ITEM(of, k));
   } else if (PyDict_Check(o)) {
-    PyRef keys = checked(PySequence_List(o)), all = checked(PyList_AsTuple(keys.get()));
+    PyRef keys = checked(keys_of(o)), all = checked(PyList_AsTuple(keys.get()));
     bool by_key = false;  // a key that this segment has written
-    for (auto& [object, key] : written_) by_key |= object == o;
+    for (auto& [object, key] : written_) by_key |= object == o && !is_class_of_python(Py_TYPE(o));
     if (!by_key) add(Guard::Kind::keys, b, all.get());
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(all.get()); ++k) {
       PyObject* key = PyTuple_GET_ITEM(all.get(), k);
@@ -620,7 +681,7 @@ void Recorder::item_of(PyObject* o, PyObject* key) {
   if (PyDict_Check(o)) {
     value = PyRef::share(PyDict_GetItemWithError(o, key));
     SourceId b = constant(o);
-    if (!value) add(Guard::Kind::absent, b, key);
+    if (!value) add(Guard::Kind::absent, b, key, 1);
     else if (!is_written(o, key)) note({Source::Kind::dict_item, b, PyRef::share(key)}, value.get());
   } else {
     Py_ssize_t k = PyLong_AsSsize_t(key);
@@ -657,10 +718,15 @@ namespace {
 PyObject* copy_of(PyObject* container) {
   if (PyList_Check(container)) return PyList_GetSlice(container, 0, PyList_GET_SIZE(container));
   if (PyDict_Check(container)) return PyDict_Copy(container);
+  if (Py_TYPE(container) == &PyTupleIter_Type) return PyLong_FromSsize_t(position_of(container));
   return PySet_New(container);
 }
 
 void set_contents(PyObject* container, PyObject* copy) {
+  if (Py_TYPE(container) == &PyTupleIter_Type) {
+    checked(PyObject_CallMethod(container, "__setstate__", "O", copy));
+    return;
+  }
   if (PyList_Check(container)) {
     checked(PyList_SetSlice(container, 0, PyList_GET_SIZE(container), copy));
     return;

@@ -88,6 +88,8 @@ class Recorder {
   // ---- reads
   void attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number = nullptr);
   void item(PyObject* list, Py_ssize_t k, PyObject* value);
+  // The next item of an iterator of a tuple from outside, which later calls advance too; null at its end.
+  PyRef advance(PyObject* iterator, PyRef* number);
   // value null: absent
   void dict_item(PyObject* dict, PyObject* key, PyObject* value, PyRef* number = nullptr);
   void cell(PyObject* cell, PyRef* number = nullptr);
@@ -98,6 +100,11 @@ class Recorder {
   void function(PyObject* f);
   void identity(PyObject* o);  // Python depends on which object it is
   void distinct(PyObject* a, PyObject* b);
+  // `item` is looked up in a set or among the keys of a dict, or added to it if `adds`: later calls depend on whether it is one of
+  // the elements, which are compared by identity. If there are more than a few, which object each of them is decides.
+  void tell_apart(PyObject* item, PyObject* keyed, bool adds);
+  void tell_apart(PyObject* items);  // of a container or the view of a dict, which become elements of one set
+  void tell_apart(std::span<PyObject* const> containers);  // all of their items
   // The contents of an outside list, tuple, dict or set, one level deep, or completely.
   void contents(PyObject* container);
   void deep_contents(PyObject* o, int depth = 0);

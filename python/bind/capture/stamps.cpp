@@ -168,7 +168,7 @@ bool Stamps::cover(Guard& g) {
       return true;
     case Guard::Kind::keys: return PyDict_Check(o) && stamp_dict(o);
     case Guard::Kind::absent: {
-      if (PyDict_Check(o)) return !is_namespace(o) && stamp_dict(o);
+      if (is_of_items(g, o)) return !is_namespace(o) && stamp_dict(o);
       PyObject** at = instance_dict_of(o);
       if (!at || !*at || !PyDict_CheckExact(*at)) return false;
       stamp_dict_of(o);

@@ -70,7 +70,7 @@ class ExportResult(NamedTuple):
 
 def export(f: Any, *extra_args: Any, aten_graph: bool = False, **extra_kwargs: Any) -> Any:
     """Returns a function that exports ``f`` for arguments: see :func:`facula.export.export`. Its result has
-    the exported module and no guards: the module checks its arguments.
+    the exported module and no guards: the module checks its arguments, except tensors that it does not read.
 
     >>> facula._dynamo.export(lambda x: x + 1)(facula.ones(2)).graph_module(facula.zeros(2))
     tensor([1., 1.])
@@ -84,7 +84,10 @@ def export(f: Any, *extra_args: Any, aten_graph: bool = False, **extra_kwargs: A
 
     def exported(*args: Any, **kwargs: Any) -> ExportResult:
         module = f if isinstance(f, Module) else Function()
-        return ExportResult(exports.export(module, args, kwargs).module(), set())
+        program = exports.export(module, args, kwargs)
+        inputs = [n for n in program.graph.nodes if n.op == "placeholder" and not n.users]
+        program._checks.unread = frozenset(n.name for n in inputs)
+        return ExportResult(program.module(), set())
 
     return exported(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else exported
 

@@ -63,7 +63,9 @@ def runner(backend: Callable, options: Any, native: Any, names: list[str], input
                 raise RuntimeError(f"compile: the backend {title} gives a {type(r).__name__} for a Tensor")
         end = len(results) - len(written)
         for k, value in zip(written, results[end:]):
-            tensors[k].copy_(value)
+            is_leaf = tensors[k].is_leaf and tensors[k].requires_grad  # which only no_grad code writes
+            with _C.GradMode(_C.is_grad_enabled() and not is_leaf):
+                tensors[k].copy_(value)
         return results[:end]
 
     return run

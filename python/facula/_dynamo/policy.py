@@ -138,7 +138,7 @@ def _table() -> dict[int, tuple[int, Any]]:
     from .. import compiler
 
     rules: dict[int, tuple[int, Any]] = {}
-    for f in _STRUCTURAL:
+    for f in (*_STRUCTURAL, _C.has_torch_function):
         rules[id(f)] = (STRUCTURAL, None)
     for f, replacement in _VALUES.items():
         rules[id(f)] = (VALUES, replacement)
@@ -184,7 +184,7 @@ def _operators() -> frozenset[int]:
             if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
                 ids.add(id(f))
     for name in (
-        "tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad", "has_torch_function",
+        "tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad",
     ):  # fmt: skip
         if hasattr(_C, name):
             ids.add(id(getattr(_C, name)))

@@ -133,10 +133,10 @@ class Parts(list):
 
 
 class _Writer:
-    """Writes a zip archive whose records begin at multiples of 64 bytes."""
+    """Writes a zip archive whose records begin at multiples of 64 bytes, or appends to one (mode "a")."""
 
-    def __init__(self, f: Any) -> None:
-        self.zip = zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True)
+    def __init__(self, f: Any, mode: str = "w") -> None:
+        self.zip = zipfile.ZipFile(f, mode, zipfile.ZIP_STORED, allowZip64=True)
 
     def add(self, name: str, data: Any) -> None:
         info = zipfile.ZipInfo(name)  # of 1980, so that files with equal contents are equal

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -65,24 +64,19 @@ def package(
     Kernels hardly depend on sizes, so that other sizes usually work too; a call that needs a kernel
     which the package lacks raises an error where there is no compiler.
     """
-    path = os.fspath(path)
-    with tempfile.TemporaryDirectory() as folder:
-        plain = os.path.join(folder, "program.fpt")
+    available = [t for t in TARGETS if t in _available()]
+    chosen = available if targets is None else list(targets)
+    for target in chosen:
+        if target not in available:
+            raise RuntimeError(f"package: this processor does not have {target}, only {', '.join(available)}")
+    calls = _calls(program, list(sizes))
+    with replacing(os.fspath(path), "package") as file, tempfile.TemporaryDirectory() as folder:
         if isinstance(program, ExportedProgram):
-            save(program, plain, extra_files=extra_files)
+            save(program, file, extra_files=extra_files)
         else:
-            save_traced(program, plain, extra_files)
-        calls = _calls(program, list(sizes))
-        available = [t for t in TARGETS if t in _available()]
-        chosen = available if targets is None else list(targets)
-        for target in chosen:
-            if target not in available:
-                raise RuntimeError(
-                    f"package: this processor does not have {target}, only {', '.join(available)}"
-                )
-        folders = {t: _recorded(plain, folder, t, calls) for t in chosen}
-        with replacing(path, "package") as file:
-            _write_package(plain, file, folders)
+            save_traced(program, file, extra_files)
+        file.flush()
+        _add_kernels(file, _recorded(file.name, folder, chosen, calls))
 
 
 def _available() -> list[str]:
@@ -116,30 +110,38 @@ def _calls(program: Any, sizes: list[dict[str, int]]) -> list[list]:
     return calls
 
 
-def _recorded(plain: str, folder: str, target: str, calls: list) -> str:
-    """Returns a folder with the kernels that the calls use on this instruction set."""
-    kernels = os.path.join(folder, "kernels", target)
-    os.makedirs(kernels, mode=0o700)
-    environment = os.environ | {
-        "FACULA_CPU_CAPABILITY": target,
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
-    }
-    command = [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls)]
-    command.append(
-        json.dumps(sorted(ops.loaded_libraries))
-    )  # of operators and classes that the program calls
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if result.returncode:
-        raise RuntimeError(f"package: the program does not run on {target}:\n{result.stderr[-2000:]}")
-    return kernels
+def _recorded(plain: str, folder: str, targets: list[str], calls: list) -> dict[str, str]:
+    """Returns for each instruction set a folder with the kernels that the calls use on it. The processes that
+    record them run side by side.
+    """
+    libraries = json.dumps(sorted(ops.loaded_libraries))  # of operators and classes that the program calls
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    folders, recorders = {t: os.path.join(folder, t) for t in targets}, {}
+    try:
+        for target, kernels in folders.items():
+            os.mkdir(kernels, mode=0o700)
+            recorders[target] = subprocess.Popen(
+                [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls), libraries],
+                env=os.environ | {"FACULA_CPU_CAPABILITY": target, "PYTHONPATH": path},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        for target, recorder in recorders.items():
+            errors = recorder.communicate()[1]
+            if recorder.returncode:
+                raise RuntimeError(f"package: the program does not run on {target}:\n{errors[-2000:]}")
+    finally:
+        for recorder in recorders.values():
+            if recorder.poll() is None:
+                recorder.kill()
+            recorder.wait()
+    return folders
 
 
-def _write_package(plain: str, file: Any, folders: dict[str, str]) -> None:
-    """Copies the records of a file and adds kernels."""
-    writer = _Writer(file)
-    with zipfile.ZipFile(plain) as source:
-        for info in source.infolist():
-            writer.add(info.filename, source.read(info))
+def _add_kernels(file: Any, folders: dict[str, str]) -> None:
+    """Adds kernels to the file of a program."""
+    writer = _Writer(file, "a")
     for target, folder in folders.items():
         for name in sorted(os.listdir(folder)):
             writer.add(f"kernels/{target}/{name.removesuffix('.o')}", Path(folder, name).read_bytes())

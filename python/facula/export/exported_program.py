@@ -74,6 +74,7 @@ class Checks:
     ) -> None:
         self.inputs, self.symbols, self.guards, self.call_spec = inputs, symbols, guards, call_spec
         self.names: list[str] = []  # of the arguments, those by position first
+        self.unread: frozenset[str] = frozenset()  # inputs that may be any tensors
 
     def leaves(self, args: tuple, kwargs: dict) -> list:
         """Returns the leaves of the arguments, after checking them."""
@@ -119,6 +120,8 @@ class Checks:
             return
         if not isinstance(x, Tensor):
             raise GuardError(f"{name} is a {type(x).__name__}, and the program was exported for a tensor")
+        if name in self.unread:
+            return
         if x.dtype != expected.dtype or x.dim() != len(expected.sizes):
             raise GuardError(
                 f"{name} is a {x.dtype} tensor of {x.dim()} dimensions, and the program was exported for "

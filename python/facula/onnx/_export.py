@@ -63,10 +63,9 @@ class Exporter:
         )
         return int(getattr(self.onnx.TensorProto, name))
 
-    def dtype(self, node: Any, item: int | None = None) -> Any:
+    def dtype(self, node: Any) -> Any:
+        """Returns the dtype of a node with one result; a program from a file has no values in its nodes."""
         value = node.meta.get("val")
-        if isinstance(value, (tuple, list)):
-            value = value[item or 0]
         return value.dtype if value is not None else node.meta["dtype"]
 
     def rank(self, node: Any) -> int:

@@ -450,7 +450,7 @@ def _attention(
 ) -> list:  # fmt: skip
     if dropout:
         raise e.unsupported(node, "dropout, which evaluation mode does not have")
-    dtype, rank = e.dtype(node, 0), e.rank(node.args[1])
+    dtype, rank = e.dtype(node.args[0]), e.rank(node.args[1])
     keys = e.emit("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])
     scores = e.emit("Mul", e.emit("MatMul", q, keys), e.cast(scale, dtype))
     if is_causal:
@@ -620,23 +620,27 @@ def _narrow(e: Any, node: Any, x: Any, dim: int, start: Any, length: Any) -> str
 
 @form("split")
 def _split(e: Any, node: Any, x: Any, size: Any, dim: int = 0) -> list:
-    parts = len(node.meta["val"])
     if isinstance(size, (list, tuple)):
-        return e.emit_many("Split", parts, x, e.shape(size), axis=dim)
+        return e.emit_many("Split", len(size), x, e.shape(size), axis=dim)
     n = node.args[0].meta["sizes"][dim]
     if type(n) is not int or type(size) is not int:
         raise e.unsupported(node, "a dimension whose size may change")
-    return e.emit_many("Split", parts, x, e.ints([min(size, n - k * size) for k in range(parts)]), axis=dim)
+    sizes = [min(size, n - begin) for begin in range(0, n, size)] or [0]
+    return e.emit_many("Split", len(sizes), x, e.ints(sizes), axis=dim)
 
 
 @form("chunk")
 def _chunk(e: Any, node: Any, x: Any, chunks: int, dim: int = 0) -> list:
-    return _split(e, node, x, -(-node.args[0].meta["sizes"][dim] // chunks), dim)
+    n = node.args[0].meta["sizes"][dim]
+    return _split(e, node, x, -(-n // chunks) if type(n) is int else n, dim)
 
 
 @form("unbind")
 def _unbind(e: Any, node: Any, x: Any, dim: int = 0) -> list:
-    return [e.emit("Gather", x, e.cast(k, _C.int64), axis=dim) for k in range(len(node.meta["val"]))]
+    count = node.args[0].meta["sizes"][dim]
+    if type(count) is not int:
+        raise e.unsupported(node, "a dimension whose size may change")
+    return [e.emit("Gather", x, e.cast(k, _C.int64), axis=dim) for k in range(count)]
 
 
 @form("cat")

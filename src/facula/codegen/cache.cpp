@@ -255,6 +255,12 @@ void complete(Entry& e, const Sha256& digest, loop::Expr tasks, loop::Expr cost)
 
 }  // namespace
 
+bool can_compile() {
+  static const bool has =
+      kCompiles && access((folder_of_this_library() + "/libfacula_llvm.so").c_str(), R_OK) == 0;
+  return has;
+}
+
 const Kernel* kernel(const loop::Nest& n) {
   internal_check(!n.threads) << "nest " << n.name << " is one of a grid, which this machine has not";
   check_background();

@@ -381,7 +381,7 @@ class Module(_C.ModuleBase):
     def _named_members(
         self, get: Callable[[Module], Any], prefix: str, recurse: bool, remove_duplicate: bool
     ) -> Iterator[tuple[str, Any]]:
-        seen: set[int] = set()
+        seen: set[Any] = set()
         modules = (
             self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
             if recurse
@@ -389,9 +389,9 @@ class Module(_C.ModuleBase):
         )
         for path, module in modules:
             for name, value in get(module):
-                if value is None or (remove_duplicate and id(value) in seen):
+                if value is None or (remove_duplicate and value in seen):
                     continue
-                seen.add(id(value))
+                seen.add(value)
                 yield f"{path}.{name}" if path else name, value
 
     def named_parameters(

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "facula/base/matrix_unit.h"
+#include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/product_run.h"
 #include "facula/device/cpu/tile_nest.h"
@@ -116,7 +117,8 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
 }
 
 bool multiplies_tiles() {
-  static const bool right = has_matrix_unit() && is_as_described();
+  // Packages have the kernels of processors without the unit.
+  static const bool right = has_matrix_unit() && codegen::can_compile() && is_as_described();
   return right;
 }
 
