@@ -99,8 +99,14 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
     a = args.back().get();
   }
   UserCalls calls;
+  auto* trace = run::OpenTrace::current();
+  size_t values = trace ? trace->values() : 0;
+  int writes = trace ? trace->writes(values) : 0;
   PyObject* result = run_unpinned(with);
   if (!result) calls.take_back();
+  // The call is made again, plainly.
+  if (!result && trace && trace->writes(values) != writes)
+    in.recorder->failure = name + " failed after it had written tensors";
   if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
   in.recorder->result(result);
   return finish(in, f, c, result);

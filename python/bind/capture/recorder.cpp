@@ -68,12 +68,14 @@ PyRef copy_of_number(PyObject* o) {
   Py_ssize_t digits = std::abs(Py_SIZE(from));
   PyLongObject* copy = _PyLong_New(digits);
   if (!copy) throw PythonError();
+  copy->ob_digit[0] = 0;  // CPython reads the digit of 0 too
   std::copy(from->ob_digit, from->ob_digit + digits, copy->ob_digit);
   Py_SET_SIZE(copy, Py_SIZE(from));
 #else
   size_t digits = from->long_value.lv_tag >> 3;  // the lower bits have the sign
   PyLongObject* copy = _PyLong_New(Py_ssize_t(digits));
   if (!copy) throw PythonError();
+  copy->long_value.ob_digit[0] = 0;  // CPython reads the digit of 0 too
   std::copy_n(from->long_value.ob_digit, digits, copy->long_value.ob_digit);
   copy->long_value.lv_tag = from->long_value.lv_tag;
 #endif

@@ -65,6 +65,7 @@ _CHANGES = frozenset(
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
+    unsafe_chunk unsafe_split unsafe_split_with_sizes
     """.split()
 )
 

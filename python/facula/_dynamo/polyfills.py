@@ -82,7 +82,7 @@ def set_(iterable: Any = ()) -> set:
 def dict_(*args: Any, **kwargs: Any) -> dict:
     mapping = {}
     for source in args:
-        if isinstance(source, dict):
+        if hasattr(source, "keys"):
             for key in source.keys():  # noqa: SIM118
                 mapping[key] = source[key]
         else:

@@ -93,6 +93,7 @@ class Gradients final : public autograd::Tracing {
   std::vector<bool> depend_on_leaves();
   void accumulate(const Tensor& leaf, const Tensor& gradient);
   void check_leaf(const Tensor& leaf) const;
+  void check_histories(const char* op, std::span<const Tensor> outputs, std::span<Value* const> wrt);
   void check_order(std::span<Value* const> wrt) const;
   // The gradients of `wrt`. `ready` is called with the number of each when it is complete, in the engine's order.
   std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,

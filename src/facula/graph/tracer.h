@@ -183,6 +183,7 @@ class Tracer final : public op::Mode {
                  size_t first_node);
 
   // ---- calls
+  bool take_operands(const Operator& o, op::Args& args, std::vector<std::pair<Tensor, Tensor>>& operands);
   Results take_call(const Operator& o, std::span<const op::Value> args, Form form,
                     std::span<const Tensor> out);
   Results record(const Operator& o, std::span<const op::Value> values);
@@ -222,6 +223,9 @@ class Tracer final : public op::Mode {
   }
   void check_written(Value* v) const;
   void check_names(const Operator& o, const Tensor& written) const;
+  // Refuses writes that eager mode may refuse: to one of several views that a call gave, if the write is recorded, and to memory
+  // that an operand of an elementwise call shares in part.
+  void check_target(const Operator& o, Value* written, std::span<const op::Value> args, bool recording) const;
   void announce(const Tensor& t, Value* v);
   // Refuses views of a written base that show elements outside of what the trace knows.
   void check_seen(Value* v, Value* base) const;

@@ -114,6 +114,10 @@ std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<
 std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
   autograd::GradMode history(has_history_);
   auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs);
+  // The outputs have one node, so that each of them has a history if one has.
+  for (size_t k = 0; k < required_.size(); ++k)
+    if (!required_[k] && outputs[k].defined() && outputs[k].requires_grad())
+      outputs[k] = outputs[k].detached();
   auto results = gives_outputs_ ? std::move(outputs) : views_of(inputs, outputs);
   for (size_t k = 0; k < ended_.size(); ++k)
     if (ended_[k] && !results[k].requires_grad())
@@ -301,6 +305,8 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
         if (fresh) outputs.push_back(graph::handle(v));
         r.kind = Segment::Result::Kind::output;
         r.number = it->second;
+        segment->required_.resize(outputs.size());
+        if (t.impl()->requires_grad || (at.cell && at.cell->has_history)) segment->required_[r.number] = true;
       } else if (v->constant.defined() && v->constant.impl()->wrapped_number && !recording_->is_outside(v)) {
         r.kind = Segment::Result::Kind::constant;
         r.constant = v->constant;
@@ -310,6 +316,7 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
       }
     }
     segment->has_history_ = tracer.has_history();
+    recording_->gradients().check_results(results);
     capture_->graph = recording_->finish(outputs);
     for (auto& t : results)
       segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&

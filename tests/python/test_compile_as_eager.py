@@ -1,0 +1,227 @@
+"""Compiled functions give, refuse and warn what the functions themselves do: devices, hooks, histories,
+writes."""
+
+import itertools
+import warnings
+
+import numpy
+import pytest
+
+import facula
+from facula import autograd
+
+
+def outcome(f):
+    """What a call gives or raises, and the warnings on its way."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            result = f()
+        except Exception as error:
+            result = type(error), str(error)
+    return result, [(w.category, str(w.message), w.lineno) for w in warned]
+
+
+def same_as_eager(f, calls=3):
+    """Calls f and its compiled form; each call makes what it works on."""
+    expected = outcome(f)
+    compiled = facula.compile(f)
+    for _ in range(calls):
+        assert outcome(compiled) == expected
+    return expected[0]
+
+
+def leaf(*shape):
+    return facula.ones(*shape, dtype=facula.float64, requires_grad=True)
+
+
+# ---- devices
+
+FACTORIES = {
+    "zeros": lambda d: facula.zeros(2, device=d),
+    "rand": lambda d: facula.rand(2, device=d),
+    "like": lambda d: facula.zeros_like(facula.ones(2), device=d),
+    "new": lambda d: facula.ones(2).new_full((3,), 1, device=d),
+    "module": lambda d: facula.nn.Linear(2, 3, device=d).weight,
+    "product": lambda d: (lambda m: (m @ m.T).softmax(0))(facula.ones(2, 3, device=d)),
+    "move": lambda d: facula.ones(2).to(d) + 1,
+}
+
+
+@pytest.mark.parametrize("make", FACTORIES)
+def test_tensors_are_on_the_device_that_was_named(make):
+    for d in ("meta", "cpu"):
+        assert same_as_eager(lambda d=d: FACTORIES[make](d).device) == facula.device(d)
+
+
+def test_the_default_device_holds_within_its_region():
+    def f():
+        with facula.device("meta"):
+            a = facula.zeros(2)
+        return a.device.type, facula.zeros(2).device.type
+
+    assert same_as_eager(f) == ("meta", "cpu")
+    made = facula.compile(lambda: facula.ones(3))
+    for device in ("cpu", "meta", "cpu"):
+        with facula.device(device):
+            assert made().device.type == device
+
+
+# ---- numbers
+
+
+def test_a_loop_counter_indexes_in_functions_of_python():
+    def picked(shape, axis):
+        return shape[axis]
+
+    def f(shape):
+        total = []
+        for axis in range(3):
+            wide = numpy.ones(shape)
+            total.append((picked(wide.shape, axis), numpy.fft.rfft(wide, axis=axis).shape))
+        return total
+
+    compiled = facula.compile(f)
+    for shape in itertools.permutations((2, 3, 9)):
+        assert compiled(shape) == f(shape)
+
+
+def test_a_mapping_makes_a_dict():
+    class Mapping:
+        def keys(self):
+            return ["a", "bc"]
+
+        def __getitem__(self, key):
+            return len(key)
+
+    assert same_as_eager(lambda: dict(Mapping(), d=3)) == {"a": 1, "bc": 2, "d": 3}
+
+
+# ---- gradients
+
+
+def test_hooks_are_called_behind_a_break():
+    def f():
+        x = leaf(2)
+        y, seen = x * 3, []
+        y.register_hook(lambda g: seen.append(g.tolist()))
+        y.register_hook(lambda g: g * 2)
+        y.retain_grad()
+        y.sum().backward()
+        return seen, x.grad.tolist(), y.grad.tolist()
+
+    assert same_as_eager(f) == ([[1, 1]], [6, 6], [2, 2])
+
+
+class Scaled(autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * facula.tensor([1.0, 2.0], dtype=facula.float64)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5
+
+
+def test_a_function_that_reads_constants_alone_has_a_history():
+    def f():
+        x = leaf(2)
+        y = Scaled.apply(x)
+        return y.requires_grad, y.tolist(), autograd.grad(y.sum(), x)[0].tolist()
+
+    assert same_as_eager(f) == (True, [1, 2], [5, 5])
+
+
+def test_gradients_pass_through_what_was_computed_before_a_break():
+    def f():
+        x = leaf(2)
+        y = x * 3
+        first = y.tolist()
+        return first, autograd.grad(y, x, facula.ones_like(y), allow_unused=True)[0].tolist()
+
+    assert same_as_eager(f) == ([3, 3], [3, 3])
+
+
+@pytest.mark.parametrize("step", [facula.relu, lambda x: x.clamp(-1, 1), lambda x: x * 2])
+def test_gradients_that_are_constants_have_no_history(step):
+    def f():
+        x = leaf(3)
+        (g,) = autograd.grad(step(x).sum(), x, create_graph=True)
+        return g.requires_grad
+
+    assert same_as_eager(f) is False
+    g = facula.compile(lambda x: autograd.grad(step(x).sum(), x, create_graph=True)[0])
+    assert not any(g(leaf(3)).requires_grad for _ in range(2))
+
+
+def test_results_require_gradients_one_by_one():
+    def f(items):
+        return *facula._foreach_mul(items, 2.0), items[0] * 3, items[1] * 3
+
+    compiled = facula.compile(f)
+    items = [facula.ones(2), leaf(2), facula.ones(3)]
+    for _ in range(2):
+        results = compiled(items)
+        assert [r.requires_grad for r in results] == [False, True, False, False, True]
+    results[1].sum().backward()
+    assert items[1].grad.tolist() == [2, 2]
+
+
+# ---- writes
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x[1:].mul_(x[:-1]),
+        lambda x: facula.add(x[1:], 1, out=x[:-1]),
+        lambda x: facula._foreach_add_([x[:2], x[2:4]], [x[2:4], x[3:5]]),
+    ],
+)
+def test_operands_that_share_a_part_of_the_written_memory_are_refused(write):
+    def f():
+        x = facula.arange(6.0) + 1
+        write(x)
+        return x.tolist()
+
+    assert "single memory location" in same_as_eager(f)[1]
+    assert same_as_eager(lambda: facula.arange(6.0)[2:].mul_(2).tolist()) == [4, 6, 8, 10]
+
+
+@pytest.mark.parametrize("parts", [lambda x: x.chunk(2), lambda x: x.split(2), lambda x: x.unbind()])
+def test_one_of_several_views_is_not_written_with_gradients(parts):
+    assert "returns multiple views" in same_as_eager(lambda: parts(leaf(4) * 1)[0].mul_(2).tolist())[1]
+    assert same_as_eager(lambda: facula.ones_like(parts(facula.ones(4))[0].mul_(2)).sum().item()) > 0
+
+
+@pytest.mark.parametrize("split", [facula.unsafe_chunk, facula.unsafe_split])
+def test_parts_that_are_no_views_to_autograd_may_be_written(split):
+    def f():
+        x = leaf(4)
+        part = split(x * 1, 2)[0]
+        part.mul_(3)
+        part.sum().backward()
+        return x.grad.tolist()
+
+    assert same_as_eager(f) == [3, 3, 0, 0]
+
+
+def test_a_call_that_fails_at_a_later_item_has_written_the_others_once():
+    def f():
+        items = [facula.ones(2), facula.ones(2, dtype=facula.int64)]
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            facula._foreach_mul_(items, [2, 2.5])
+        return [t.tolist() for t in items]
+
+    assert same_as_eager(f) == [[2, 2], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: facula.eye(-(2**63), 5), lambda: facula.randn([1 << 62, 100])], ids=["negative", "large"]
+)
+def test_results_that_nobody_reads_are_refused_if_no_memory_holds_them(make):
+    def f():
+        make()
+        return 1
+
+    assert same_as_eager(f)[0] is RuntimeError
