@@ -225,3 +225,66 @@ def test_results_that_nobody_reads_are_refused_if_no_memory_holds_them(make):
         return 1
 
     assert same_as_eager(f)[0] is RuntimeError
+
+
+# ---- warnings
+
+
+def helper(level):
+    warnings.warn("of the caller", DeprecationWarning, stacklevel=level)
+
+
+WARNING = {
+    "of Python": lambda x: warnings.warn("directly", stacklevel=1),
+    "of the caller": lambda x: helper(2),
+    "of an operator": lambda x: facula.nn.functional.dropout2d(x, 0.5),
+    "of a function of this package": lambda x: facula.nn.functional.mse_loss(x, x, size_average=True),
+}
+
+
+@pytest.mark.parametrize("kind", WARNING)
+def test_each_run_warns(kind):
+    def f():
+        x = facula.ones(2, 2)
+        WARNING[kind](x)
+        return (x * 2).tolist()
+
+    expected = outcome(f)
+    compiled = facula.compile(f)
+    assert len(expected[1]) == 1
+    assert [outcome(compiled) for _ in range(3)] == [expected] * 3
+    assert {reason for _, _, reason, _ in compiled.report()["breaks"]} == {
+        "`tolist` reads the elements of a tensor"
+    }
+
+
+def test_filters_decide_about_each_run():
+    def f(x):
+        WARNING["of an operator"](x)
+        return x * 2
+
+    compiled, x = facula.compile(f), facula.ones(2, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled(x)
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="2-D input"):
+            compiled(x)
+        with pytest.raises(UserWarning, match="2-D input"):
+            facula.compile(f)(x)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            compiled(x)
+    assert len(seen) == 1
+
+
+def test_warnings_within_a_function_are_recorded_there():
+    def f():
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            helper(1)
+            WARNING["of an operator"](facula.ones(2, 2))
+        return [(w.category, str(w.message), w.lineno) for w in seen]
+
+    assert len(same_as_eager(f)) == 2

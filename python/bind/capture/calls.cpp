@@ -102,9 +102,11 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   auto* trace = run::OpenTrace::current();
   size_t values = trace ? trace->values() : 0;
   int writes = trace ? trace->writes(values) : 0;
+  size_t effects = in.recorder->writes.size();
   PyObject* result = run_unpinned(with);
   if (!result) calls.take_back();
   // The call is made again, plainly.
+  if (!result) in.recorder->writes.resize(effects);
   if (!result && trace && trace->writes(values) != writes)
     in.recorder->failure = name + " failed after it had written tensors";
   if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
@@ -189,7 +191,7 @@ bool is_observed(Interpreter& in, const Call& c) {
 // Modules of Python whose functions have rules.
 bool is_ruled_module(PyObject* globals) {
   for (const char* name :
-       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json", "re"})
+       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json", "re", "warnings"})
     if (is_our_module(globals, name)) return true;
   return false;
 }
@@ -567,6 +569,35 @@ Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");
 }
 
+// warnings.warn(message, category=None, stacklevel=1)
+Outcome call_warn(Interpreter& in, Frame& f, Call& c) {
+  static const char* names[] = {"message", "category", "stacklevel"};
+  PyObject* values[3] = {};
+  for (size_t k = 0; k < c.args.size(); ++k) {
+    size_t at = k;
+    if (k >= c.positional)
+      for (at = 0; at < 3 &&
+                   PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k - c.positional)),
+                                                    names[at]);)
+        ++at;
+    if (at >= 3 || values[at]) return opaque(in, c);
+    values[at] = c.args[k];
+  }
+  auto [message, category, level] = values;
+  if (!category || category == Py_None) category = PyExc_UserWarning;
+  bool fits = message && PyUnicode_CheckExact(message) && PyExceptionClass_Check(category) &&
+              (!level || PyLong_CheckExact(level));
+  if (!fits) return opaque(in, c);
+  pin_all(in, c);
+  in.recorder->constant(category);
+  size_t up = level ? size_t(std::max<int64_t>(PyLong_AsLongLong(level), 1)) : 1;
+  if (PyErr_Occurred() || up > in.frames.size()) return opaque(in, c);
+  Frame& from = *in.frames[in.frames.size() - up];
+  bool done =
+      in.recorder->warn(category, message, from.code->get()->co_filename, from.line(), from.globals.get());
+  return finish(in, f, c, done ? Py_NewRef(Py_None) : nullptr);
+}
+
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
     case Policy::folded: return call_folded(in, f, c);
@@ -580,6 +611,7 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
       return in.give_recorded(f, c.drop, result, name.c_str());
     }
     case Policy::hooks: return call_hooks(in, f, c, rule);
+    case Policy::warns: return call_warn(in, f, c);
     case Policy::recorded: return call_recorded(in, f, c);
     case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);

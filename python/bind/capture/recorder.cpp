@@ -13,13 +13,29 @@
 
 namespace facula::bind::capture {
 
-void Recorder::at_line(PyObject* file, int number) {
+void Recorder::at_line(PyObject* file, int number, PyObject* globals) {
   line = number;
+  globals_ = globals;
   if (file != file_) {
     file_ = file;
     file_name_ = graph::interned(text_of(file));
   }
   if (auto* trace = run::OpenTrace::current()) trace->at_line(file_name_, number);
+}
+
+bool Recorder::warn(PyObject* category, PyObject* message) {
+  return warn(category, message, file_, line, globals_);
+}
+bool Recorder::warn(PyObject* category, PyObject* message, PyObject* file, int number, PyObject* globals) {
+  PyObject* module = PyDict_GetItemString(globals, "__name__");
+  PyRef name = module && PyUnicode_Check(module) ? PyRef::share(module) : checked(unicode("<string>"));
+  PyRef polyfills = checked(PyImport_ImportModule("facula._dynamo.polyfills")),
+        key = checked(PyUnicode_InternFromString("warn_")),
+        args = checked(Py_BuildValue("(OOOiO)", message, category, file, number, name.get()));
+  PyRef method = checked(PyObject_GetAttr(polyfills.get(), key.get()));
+  if (!PyRef(PyObject_CallObject(method.get(), args.get()))) return false;
+  writes.push_back({Write::Kind::call, polyfills, key, args});
+  return true;
 }
 
 bool Recorder::keeps_sizes() const {

@@ -5,7 +5,9 @@ Python or would walk over a generator.
 from __future__ import annotations
 
 import collections
+import sys
 import types
+import warnings
 from typing import Any
 
 _missing: Any = object()
@@ -73,6 +75,13 @@ def list_(iterable: Any = ()) -> list:
 def tuple_(iterable: Any = ()) -> tuple:
     all = [x for x in iterable]  # noqa: C416
     return (*all,)
+
+
+def warn_(message: str, category: type, file: str, line: int, module: str) -> None:
+    """Warns of a line that a capture has interpreted."""
+    of = sys.modules.get(module)
+    registry = {} if of is None else vars(of).setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, file, line, module, registry)
 
 
 def set_(iterable: Any = ()) -> set:

@@ -318,7 +318,16 @@ Tensor Tracer::without_history(const Tensor& t) {
   return record(op::get("detach"), args)[0];
 }
 
+// True if the scalar operands are numbers or sizes, and not elements of tensors.
+static bool has_numbers_alone(const Operator& o, std::span<const op::Value> values) {
+  auto& parameters = o.schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    if (parameters[k].is_number_operand() && values[k].tag == op::Tag::tensor) return false;
+  return true;
+}
+
 Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
+  if (captures_ && o.check && has_numbers_alone(o, values)) o.check(op::Call(o, values));
   auto rules = KeepRules::now();
   if (o.vjp && o.calls() && rules == KeepRules::all)
     if (auto node = one_node(o, values)) return *node;
@@ -391,14 +400,6 @@ bool Tracer::carries_gradient(const Value* of) const {
     todo.insert(todo.end(), read.begin(), read.end());
   }
   return false;
-}
-
-// True if the scalar operands are numbers or sizes, and not elements of tensors.
-static bool has_numbers_alone(const Operator& o, std::span<const op::Value> values) {
-  auto& parameters = o.schema.parameters;
-  for (size_t k = 0; k < parameters.size(); ++k)
-    if (parameters[k].is_number_operand() && values[k].tag == op::Tag::tensor) return false;
-  return true;
 }
 
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
