@@ -288,3 +288,76 @@ def test_warnings_within_a_function_are_recorded_there():
         return [(w.category, str(w.message), w.lineno) for w in seen]
 
     assert len(same_as_eager(f)) == 2
+
+
+# ---- writes over what a backward pass needs
+
+
+def over_result(x):
+    y = x.exp()
+    z = y * 2
+    y.add_(1)
+    return z.sum()
+
+
+def over_operand(x):
+    y = x * 2
+    z = y.sin()
+    y[0] = 5.0
+    return z.sum()
+
+
+def over_itself(x):
+    y = x * 3
+    return y.mul_(y.detach()).sum()
+
+
+def over_places(x):
+    values, places = x.max(0)
+    places.add_(1)
+    return values
+
+
+def through_a_view(x):
+    y = x * 2
+    z = (y * y).sum()
+    y.view(-1)[1:].zero_()
+    return z
+
+
+@pytest.mark.parametrize("f", [over_result, over_operand, over_itself, over_places, through_a_view])
+@pytest.mark.parametrize("is_within", [True, False])
+def test_what_a_backward_pass_needs_is_not_written(f, is_within):
+    def step():
+        x = leaf(3)
+        f(x).backward()
+        return x.grad.tolist()
+
+    if is_within:
+        kind, text = same_as_eager(step)
+        assert kind is RuntimeError and "modified by an inplace operation" in text
+        return
+    compiled = facula.compile(f)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            compiled(leaf(3)).backward()
+
+
+def test_what_no_backward_pass_needs_may_be_written():
+    def f(x, state):
+        y = x.sin()  # its gradient needs x alone
+        y.mul_(2).add_(1)
+        state.mul_(0.5).add_(y.detach())
+        out = facula.zeros(2, 3, dtype=facula.float64)
+        for k in range(2):
+            out[k] = y * k
+        return out.sum() + y.relu_().sum()
+
+    compiled, state = facula.compile(f), facula.zeros(3, dtype=facula.float64)
+    for k in range(3):
+        x, y = leaf(3), leaf(3)
+        compiled(x, state).backward()
+        f(y, facula.zeros(3, dtype=facula.float64)).backward()
+        assert facula.allclose(x.grad, y.grad)
+    report = compiled.report()
+    assert report["plain_runs"] == 0 and not report["breaks"] and report["captures"] == 1

@@ -389,6 +389,7 @@ void Gradients::check_results(std::span<const Tensor> results) const {
   bool any =
       std::ranges::any_of(results, [](auto& t) { return t.defined() && t.is_traced() && t.requires_grad(); });
   if (!any || differentiates_) return;
+  check_saved("backward", results);
   bool hooked = std::ranges::any_of(hooks_, [](auto& h) { return !h.second->pre_hooks.empty(); });
   trace_check(!hooked, hooks, "register_hook")
       << "is called on a tensor that a traced function computes, and the gradients of its results would pass "
@@ -408,6 +409,7 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
                                             std::span<const Tensor> seeds, std::span<Value* const> wrt,
                                             bool create_graph,
                                             const std::function<void(size_t, Tensor)>& ready) {
+  check_saved(op, outputs);
   op::Mode::With on(&tracer_);
   Tracer::Inside here(&tracer_);
   Tracer::SameLine line(&tracer_);

@@ -290,7 +290,9 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   if (history == Written::ended) value = invoke("copy", {handle(v), without_history(value)});
   while (v != base) value = put_back(o, v, base, value);
   value = laid_as(base, value);
-  cells_.write(cells_.of(base), value_of(value));
+  auto& written = cells_.of(base);
+  cells_.write(written, value_of(value));
+  if (!inner_depth_) written.users_version = value_of(value)->id, has_written_ = true;
   target.impl()->traced = current(value_of(target));
 }
 

@@ -109,6 +109,14 @@ class Tracer final : public op::Mode {
     return current(v) != v;
   }
 
+  // Whether the user, and not the body of an operator, has written memory; and that of v since it had this value.
+  bool has_written() const { return has_written_; }
+  bool is_written_by_user(Value* v) const {
+    auto* base = cells_.version_of(v);
+    auto* cell = cells_.find(base);
+    return cell && cell->users_version > base->id;
+  }
+
   // ---- lines of the user's program
   // Lives while calls are recorded whose line was set by continue_line().
   struct SameLine {
@@ -262,7 +270,7 @@ class Tracer final : public op::Mode {
   Lines lines_;
   const SourceLine* line_ = nullptr;  // of calls that are made on behalf of an earlier call
   std::unordered_map<const Node*, std::shared_ptr<const autograd::PackHook>> packs_;
-  bool keeps_handles_ = false, has_history_ = false;
+  bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
   int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;  // values with smaller numbers are read as they are
