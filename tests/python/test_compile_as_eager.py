@@ -354,10 +354,62 @@ def test_what_no_backward_pass_needs_may_be_written():
         return out.sum() + y.relu_().sum()
 
     compiled, state = facula.compile(f), facula.zeros(3, dtype=facula.float64)
-    for k in range(3):
+    for _ in range(3):
         x, y = leaf(3), leaf(3)
         compiled(x, state).backward()
         f(y, facula.zeros(3, dtype=facula.float64)).backward()
         assert facula.allclose(x.grad, y.grad)
     report = compiled.report()
     assert report["plain_runs"] == 0 and not report["breaks"] and report["captures"] == 1
+
+
+# ---- steps and modes
+
+
+@pytest.mark.parametrize("make", [facula.optim.SGD, facula.optim.Adam, facula.optim.LBFGS])
+def test_a_closure_of_a_step_reads_and_writes_what_it_reads_and_writes(make):
+    def run(step):
+        p, state = facula.nn.Parameter(facula.tensor([2.0])), {"scale": 1.0, "calls": 0}
+        optimizer = make([p], lr=0.1)
+
+        def closure():
+            state["calls"] += 1
+            optimizer.zero_grad()
+            loss = (p * p * state["scale"]).sum()
+            loss.backward()
+            return loss
+
+        losses = []
+        for scale in (1.0, 1.0, 2.0, 3.0):
+            state["scale"] = scale
+            losses.append(step(lambda: optimizer.step(closure)).item())
+        return losses, state["calls"], p.item()
+
+    compiled = facula.compile(lambda f: f())
+    losses, calls, p = run(lambda f: f())
+    found, found_calls, found_p = run(compiled)
+    assert calls == found_calls and found == pytest.approx(losses) and found_p == pytest.approx(p)
+
+
+def test_an_optimizer_is_made_and_used_within():
+    def f():
+        p = facula.nn.Parameter(facula.tensor([2.0]))
+        optimizer = facula.optim.SGD([p], lr=0.5)
+        loss = (p * p).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.item(), p.tolist()
+
+    assert same_as_eager(f) == (4, [0])
+
+
+def test_dispatch_modes_see_the_calls_within():
+    from facula.utils.flop_counter import FlopCounterMode
+
+    def f():
+        a = facula.ones(2, 3)
+        with FlopCounterMode(display=False) as mode:
+            a @ a.T
+        return mode.get_total_flops()
+
+    assert same_as_eager(f) == 2 * 2 * 3 * 2

@@ -7,6 +7,7 @@
 #include "../generator.h"
 #include "../graph.h"
 #include "../override.h"
+#include "../torch_dispatch.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
 #include "facula/autograd/node.h"
@@ -72,7 +73,7 @@ bool must_run_plainly() {
   PyThreadState* t = PyThreadState_Get();
   return capturing || modes_active || autograd::Tracing::current() || autograd::forward_level() ||
          t->c_tracefunc || t->c_profilefunc || op::Mode::current() || autograd::inference_enabled() ||
-         autograd::saved_hook() || autograd::anomaly_enabled();
+         autograd::saved_hook() || autograd::anomaly_enabled() || has_dispatch_mode();
 }
 
 void log_break(const State& s, const BreakReport& b) {

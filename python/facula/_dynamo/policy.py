@@ -125,7 +125,7 @@ _TYPES: dict[Any, Any] = {
     collections.deque: polyfills.deque_,
     collections.defaultdict: polyfills.defaultdict_,
 }
-_OBSERVED_METHODS = ("step", "zero_grad", "_step_traced", "_before_step", "_keep")
+_OBSERVED_METHODS = ("step", "_step_groups", "zero_grad", "_step_traced", "_before_step", "_keep")
 _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
@@ -264,6 +264,8 @@ def classify(f: Any) -> tuple[int, Any]:
             from .checkpoints import checkpoint
 
             return REPLACED, checkpoint
+        if module == "facula.optim.lbfgs" and name == "step":
+            return BREAKS, "a step of LBFGS, whose search looks at losses"
         if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):

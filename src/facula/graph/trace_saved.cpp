@@ -25,7 +25,7 @@ std::unordered_set<const Node*> reached_from(std::vector<Value*> todo) {
   return nodes;
 }
 
-// What the gradient of a call reads: by operand, and by result.
+// The operands and results that the gradient of a call reads.
 autograd::Reads reads_of(const Node& n, const std::vector<bool>& active) {
   autograd::Flags wanted;
   for (auto* v : operands(n)) wanted.push_back(v && active[size_t(v->id)]);
