@@ -206,6 +206,11 @@ def test_parts_that_are_no_views_to_autograd_may_be_written(split):
     assert same_as_eager(f) == [3, 3, 0, 0]
 
 
+def test_items_of_a_list_that_are_leaves_are_not_written():
+    kind, text = same_as_eager(lambda: facula._foreach_mul_([facula.ones(2), leaf(2)], 2.0))
+    assert kind is RuntimeError and "leaf Variable" in text
+
+
 def test_a_call_that_fails_at_a_later_item_has_written_the_others_once():
     def f():
         items = [facula.ones(2), facula.ones(2, dtype=facula.int64)]

@@ -97,6 +97,12 @@ static void check_devices(const Operator& o, std::span<const op::Value> args, st
 static void check_arguments(const Operator& o, std::span<const op::Value> args, Form form,
                             std::span<const Tensor> out) {
   check_devices(o, args, out);
+  for (size_t k = 0; k < args.size(); ++k)
+    if (o.schema.parameters[k].written && args[k].tag == op::Tag::tensors)
+      for (auto* t : args[k].tensors())
+        if (t && !t->traced)
+          autograd::check_in_place(o.name(), Tensor(Ref<TensorImpl>::share(t)),
+                                   t->requires_grad && o.differentiable && autograd::grad_enabled());
   if (form == Form::functional) return;
   bool history = false;
   op::any_tensor(args, [&](const TensorImpl* t) { return history |= t && t->requires_grad; });
