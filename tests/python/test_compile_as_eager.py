@@ -97,6 +97,18 @@ def test_a_mapping_makes_a_dict():
     assert same_as_eager(lambda: dict(Mapping(), d=3)) == {"a": 1, "bc": 2, "d": 3}
 
 
+def test_a_view_at_a_place_that_elements_decide_is_that_view():
+    t = facula.arange(6).reshape(3, 2)
+
+    def f(i):
+        part = t[i]
+        return part.tolist(), part.data_ptr() == t[1].data_ptr()
+
+    compiled = facula.compile(f)
+    for k in (1, 1, 2):
+        assert compiled(facula.tensor(k)) == ([2 * k, 2 * k + 1], k == 1)
+
+
 # ---- gradients
 
 

@@ -8,6 +8,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/graph/passes.h"
 #include "facula/op/call.h"
+#include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
 
 namespace facula::run {
@@ -74,6 +75,15 @@ std::vector<SymInt> symbols_of(const graph::Graph& g, std::span<const Tensor> in
 }
 
 }  // namespace
+
+// A view whose place a run determines cannot be made again outside of the program.
+static void check_place(const op::Operator& o, op::Args args) {
+  args.each_size([&](SymInt& s) {
+    trace_runtime_check(!sym::is_run_time(s), unknown_size, o.name())
+        << "gives a result that is a view, at a place " << s << " that is known only when the program has run"
+        << hint("clone() it");
+  });
+}
 
 // ---- Segment
 
@@ -298,7 +308,10 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
       bool is_outside = at.cell && !at.cell->first->producer;
       auto* v = is_outside ? at.cell->first : at.version;
       if (t.is_traced())  // else it stays what it is
-        for (auto& view : at.views) r.views.push_back({view.call->op, view.call->args.clone(), view.result});
+        for (auto& view : at.views) {
+          check_place(*view.call->op, view.call->args.clone());
+          r.views.push_back({view.call->op, view.call->args.clone(), view.result});
+        }
       if (v->producer) {
         tracer.check_separate(at);
         auto [it, fresh] = output_numbers.try_emplace(v, outputs.size());
