@@ -15,6 +15,7 @@ SECONDS = {
     "autograd": 4,
     "bind_autograd": 1,
     "bind_calls": 2,
+    "bind_index": 2,
     "bind_module": 1,
     "call_forms": 3,
     "callables": 5,
@@ -50,6 +51,7 @@ SECONDS = {
     "rounded_once": 17,
     "safetensors": 2,
     "semi_structured": 2,
+    "special": 5,
     "special_functions": 10,
     "unique": 12,
 }
