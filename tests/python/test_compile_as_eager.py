@@ -368,7 +368,8 @@ def test_what_no_backward_pass_needs_may_be_written():
         out = facula.zeros(2, 3, dtype=facula.float64)
         for k in range(2):
             out[k] = y * k
-        return out.sum() + y.relu_().sum()
+        part = facula.nn.functional.leaky_relu_(y * 2, 0.2).pow_(3)  # in place, the old value is kept
+        return out.sum() + y.relu_().sum() + part.sum()
 
     compiled, state = facula.compile(f), facula.zeros(3, dtype=facula.float64)
     for _ in range(3):

@@ -65,15 +65,15 @@ void Gradients::check_saved(const char* op, std::span<const Tensor> outputs) con
     bool suspicious = std::ranges::any_of(args, is_written) || std::ranges::any_of(n.results, is_written);
     if (!suspicious || !has_formula(*n.op) || n.place.checkpoint || tracer_.pack_of(n)) continue;
     auto reads = reads_of(n, active);
-    auto check = [&](const std::vector<bool>& read, const std::vector<Value*>& values) {
-      for (size_t k = 0; k < values.size() && k < read.size(); ++k)
+    auto check = [&](const std::vector<bool>& read, const std::vector<Value*>& values, size_t first) {
+      for (size_t k = first; k < values.size() && k < read.size(); ++k)
         trace_runtime_check(!read[k] || !is_written(values[k]), gradients, op)
             << "needs a tensor of shape " << to_string(values[k]->tensor.sizes()) << " for the gradient of "
             << n.op->name() << ", which has been modified by an inplace operation"
             << hint("write out of place, or clone() it first");
     };
-    check(reads.operands, args);
-    check(reads.results, n.results);
+    check(reads.operands, args, tracer_.keeps_first(n));
+    check(reads.results, n.results, 0);
   }
 }
 

@@ -205,6 +205,8 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     return results;
   }
   if (captures_) check_destinations(o, results, values, form, out);
+  for (size_t k = before; keeps_handles_ && form == Form::in_place && k < graph_->nodes.size(); ++k)
+    in_place_.insert(graph_->nodes[k].get());
   for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
     if (form == Form::in_place && o.is<op::View>()) {

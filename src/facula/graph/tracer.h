@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "facula/autograd/autograd.h"
@@ -116,6 +117,9 @@ class Tracer final : public op::Mode {
     auto* cell = cells_.find(base);
     return cell && cell->users_version > base->id;
   }
+
+  // Whether the call was made in place, so that eager mode keeps a copy of its first operand if the gradient needs it.
+  bool keeps_first(const Node& n) const { return in_place_.count(&n); }
 
   // ---- lines of the user's program
   // Lives while calls are recorded whose line was set by continue_line().
@@ -270,6 +274,7 @@ class Tracer final : public op::Mode {
   Lines lines_;
   const SourceLine* line_ = nullptr;  // of calls that are made on behalf of an earlier call
   std::unordered_map<const Node*, std::shared_ptr<const autograd::PackHook>> packs_;
+  std::unordered_set<const Node*> in_place_;
   bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
   int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function
