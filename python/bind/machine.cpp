@@ -1,6 +1,7 @@
 // Threads, memory and settings.
 #include <cstring>
 
+#include "capture/compiled.h"
 #include "facula/base/interrupt.h"
 #include "facula/base/log.h"
 #include "facula/base/parallel.h"
@@ -212,7 +213,8 @@ void add_machine(PyObject* module) {
     std::string text = in_programs_names(told);
     for (size_t at = 0; (at = text.find("torch.", at)) != text.npos; at += 1)
       text.replace(at, 5, package_name());
-    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw_carried();
+    if (capture::take_warning(text.c_str())) return;
+    if (PyErr_Occurred() || PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw_carried();
   });
 }
 

@@ -33,6 +33,8 @@ std::atomic<const Classes*> dispatching{nullptr};
 
 }  // namespace
 
+bool has_dispatch_mode() { return !modes.empty(); }
+
 bool takes_calls(const TensorImpl* t) {
   if (!t || !t->py_object) return false;
   PyTypeObject* type = Py_TYPE(static_cast<PyObject*>(t->py_object));

@@ -34,6 +34,8 @@ size_t keywords(const Call& c) { return c.args.size() - c.positional; }
 const char* kind(PyObject* o) { return Py_TYPE(o)->tp_name; }
 bool named(PyObject* o, const char* name) { return !std::strcmp(kind(o), name); }
 
+bool named_type(PyTypeObject* t, const char* name) { return !std::strcmp(t->tp_name, name); }
+
 std::string shown(PyObject* callable) {
   PyRef name(PyObject_GetAttrString(callable, "__qualname__"));
   if (!name || !PyUnicode_Check(name.get())) {
@@ -108,8 +110,16 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
     a = args.back().get();
   }
   UserCalls calls;
+  auto* trace = run::OpenTrace::current();
+  size_t values = trace ? trace->values() : 0;
+  int writes = trace ? trace->writes(values) : 0;
+  size_t effects = in.recorder->writes.size();
   PyObject* result = run_unpinned(with);
   if (!result) calls.take_back();
+  // The call is made again, plainly.
+  if (!result) in.recorder->writes.resize(effects);
+  if (!result && trace && trace->writes(values) != writes)
+    in.recorder->failure = name + " failed after it had written tensors";
   if (!result || c.role == Role::call) return in.give_recorded(f, c.drop, result, name.c_str());
   in.recorder->result(result);
   return finish(in, f, c, result);
@@ -159,6 +169,7 @@ Outcome call_observed(Interpreter& in, Frame& f, Call& c) {
   PyErr_Restore(type, value, at);
   if (result) {
     r->take_observations();
+    r->result(result.get());
     return finish(in, f, c, result.detach());
   }
   if (trace->calls() != calls || trace->slots().size() != slots)
@@ -177,14 +188,16 @@ bool is_new_data(Interpreter& in, PyObject* o) {
 
 bool is_observed(Interpreter& in, const Call& c) {
   if (c.args.empty()) return false;
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(c.callable)->func_name;
+  bool is_step = !PyUnicode_CompareWithASCIIString(name, "step");  // its closure has to be interpreted
   for (size_t k = 1; k < c.args.size(); ++k) {
     PyObject* a = c.args[k];
     bool is_empty =
         (PyTuple_CheckExact(a) || PyDict_CheckExact(a) || PyList_CheckExact(a)) && !PyObject_Size(a);
-    if (!is_atom(a) && !is_empty && !PyFunction_Check(a) && !is_new_data(in, a)) return false;
+    bool is_called = PyFunction_Check(a) && !is_step;
+    if (!is_atom(a) && !is_empty && !is_called && !is_new_data(in, a)) return false;
   }
   if (!in.recorder->is_outside(c.args[0])) return false;
-  PyObject* name = reinterpret_cast<PyFunctionObject*>(c.callable)->func_name;
   PyRef answer = checked(PyObject_CallMethod(in.recorder->observer(), "accepts", "OO", c.args[0], name));
   return answer.get() == Py_True;
 }
@@ -192,7 +205,7 @@ bool is_observed(Interpreter& in, const Call& c) {
 // Modules of Python whose functions have rules.
 bool is_ruled_module(PyObject* globals) {
   for (const char* name :
-       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json", "re"})
+       {"inspect", "copy", "importlib", "logging", "random", "threading", "pickle", "json", "re", "warnings"})
     if (is_our_module(globals, name)) return true;
   return false;
 }
@@ -343,16 +356,18 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
       return finish(in, f, c, run_native(in, c));
     case Policy::structural: {
       bool plain = true;
-      bool keyed =
-          type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type || type == &PyODict_Type;
-      for (auto* a : c.args) plain = plain && is_walkable(in, a) && !(keyed && PyIter_Check(a));
+      bool is_set_or_dict = type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type;
+      bool has_factory =
+          named_type(type, "collections.defaultdict") && !c.args.empty();  // its first argument
+      bool keyed = is_set_or_dict || type == &PyODict_Type || has_factory;
+      for (size_t k = has_factory; k < c.args.size(); ++k)
+        plain = plain && is_walkable(in, c.args[k]) && !(keyed && PyIter_Check(c.args[k]));
       if (plain && rule.detail == Py_None) plain = all_data(c, false);
       if (plain) {
         for (auto* a : c.args) in.recorder->contents(a);
-        bool looks_at_values = keyed && type != &PyODict_Type;
-        for (auto* a : c.args)
-          if (keyed) tell_elements_apart(*in.recorder, a, type);
-        return finish(in, f, c, looks_at_values ? run_native(in, c) : run_unpinned(c));
+        for (size_t k = has_factory; k < c.args.size() && keyed; ++k)
+          tell_elements_apart(*in.recorder, c.args[k], type);
+        return finish(in, f, c, is_set_or_dict ? run_native(in, c) : run_unpinned(c));
       }
       [[fallthrough]];
     }
@@ -594,6 +609,35 @@ Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");
 }
 
+// warnings.warn(message, category=None, stacklevel=1)
+Outcome call_warn(Interpreter& in, Frame& f, Call& c) {
+  static const char* names[] = {"message", "category", "stacklevel"};
+  PyObject* values[3] = {};
+  for (size_t k = 0; k < c.args.size(); ++k) {
+    size_t at = k;
+    if (k >= c.positional)
+      for (at = 0; at < 3 &&
+                   PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k - c.positional)),
+                                                    names[at]);)
+        ++at;
+    if (at >= 3 || values[at]) return opaque(in, c);
+    values[at] = c.args[k];
+  }
+  auto [message, category, level] = values;
+  if (!category || category == Py_None) category = PyExc_UserWarning;
+  bool fits = message && PyUnicode_CheckExact(message) && PyExceptionClass_Check(category) &&
+              (!level || PyLong_CheckExact(level));
+  if (!fits) return opaque(in, c);
+  pin_all(in, c);
+  in.recorder->constant(category);
+  size_t up = level ? size_t(std::max<int64_t>(PyLong_AsLongLong(level), 1)) : 1;
+  if (PyErr_Occurred() || up > in.frames.size()) return opaque(in, c);
+  Frame& from = *in.frames[in.frames.size() - up];
+  bool done =
+      in.recorder->warn(category, message, from.code->get()->co_filename, from.line(), from.globals.get());
+  return finish(in, f, c, done ? Py_NewRef(Py_None) : nullptr);
+}
+
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
     case Policy::folded: return call_folded(in, f, c);
@@ -607,6 +651,7 @@ Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
       return in.give_recorded(f, c.drop, result, name.c_str());
     }
     case Policy::hooks: return call_hooks(in, f, c, rule);
+    case Policy::warns: return call_warn(in, f, c);
     case Policy::recorded: return call_recorded(in, f, c);
     case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);

@@ -7,6 +7,7 @@
 #include "../generator.h"
 #include "../graph.h"
 #include "../override.h"
+#include "../torch_dispatch.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/forward.h"
 #include "facula/autograd/node.h"
@@ -66,12 +67,13 @@ constexpr int kFailures = 4;  // of one state, until it is run plainly
 enum class Stance : int { normal, force_eager, eager_then_compile, eager_on_recompile, fail_on_recompile };
 std::atomic<Stance> stance = Stance::normal;
 
-// A debugger, a profiler of Python, a mode, hooks of saved tensors or another trace see each call: the function itself runs.
+// A debugger, a profiler of Python, a mode, hooks of saved tensors, anomaly detection or another trace see each call: the function
+// itself runs.
 bool must_run_plainly() {
   PyThreadState* t = PyThreadState_Get();
   return capturing || modes_active || autograd::Tracing::current() || autograd::forward_level() ||
          t->c_tracefunc || t->c_profilefunc || op::Mode::current() || autograd::inference_enabled() ||
-         autograd::saved_hook();
+         autograd::saved_hook() || autograd::anomaly_enabled() || has_dispatch_mode();
 }
 
 void log_break(const State& s, const BreakReport& b) {
@@ -214,7 +216,8 @@ class Run {
 
   bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
     const Guard* failed = nullptr;
-    if (!(segment.modes == modes_)) why = "gradient mode, autocast or the default dtype differ";
+    if (!(segment.modes == modes_))
+      why = "gradient mode, autocast, the default dtype or the default device differ";
     else if ((failed = first_failure(segment, roots_, values_)) == nullptr) {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";

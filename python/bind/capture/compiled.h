@@ -33,6 +33,9 @@ class UserCalls {
  private:
   std::unique_ptr<State> state_;
 };
+// Emits a warning of the call that is being recorded, and again at each run of what is captured. False: nothing is recorded,
+// or the filters made it an exception, which is set.
+bool take_warning(const char* text);
 void add_generator_type(PyObject* module);
 void add_capture(PyObject* module);  // the types of this folder
 

@@ -153,7 +153,7 @@ Interpreter::Stop Interpreter::loop(bool once) {
     Frame& f = frame();
     f.last = f.ip++;
     const MicroOp& op = f.code->ops[size_t(f.last)];
-    if (recorder) recorder->at_line(f.code->get()->co_filename, f.line());
+    if (recorder) recorder->at_line(f.code->get()->co_filename, f.line(), f.globals.get());
     if (recorder && recorder->has_free()) pin_operands(*recorder, f, op);
     if (!recorder && (++countdown & 255) == 0 && PyErr_CheckSignals() < 0) {
       if (!unwind()) return Stop::raised;

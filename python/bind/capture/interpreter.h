@@ -125,6 +125,7 @@ enum class Policy : int {
   observed = 9,  // a method of this package that runs under the open trace, and tells what it reads
   folded = 10,   // called once for the same arguments: its result is a constant
   calls = 11,  // a function of C that calls the user's functions by call_user(): called under the open trace
+  warns = 13,  // warnings.warn: a journal entry warns again
   hooks =
       12,  // adds a hook to a tensor: called under the open trace if the tensor is computed there, else a break
 };

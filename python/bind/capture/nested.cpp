@@ -62,6 +62,11 @@ void UserCalls::take_back() {
         "a hook or a custom function cannot be captured, and tensors have been written";
 }
 
+bool take_warning(const char* text) {
+  if (!current_recorder || !run::OpenTrace::current()) return false;
+  return current_recorder->warn(PyExc_UserWarning, checked(unicode(text)).get());
+}
+
 PyObject* call_user(PyObject* callable, PyObject* const* args, size_t n, UserCall kind) {
   auto* trace = run::OpenTrace::current();
   Recorder* r = current_recorder;

@@ -13,13 +13,29 @@
 
 namespace facula::bind::capture {
 
-void Recorder::at_line(PyObject* file, int number) {
+void Recorder::at_line(PyObject* file, int number, PyObject* globals) {
   line = number;
+  globals_ = globals;
   if (file != file_) {
     file_ = file;
     file_name_ = graph::interned(text_of(file));
   }
   if (auto* trace = run::OpenTrace::current()) trace->at_line(file_name_, number);
+}
+
+bool Recorder::warn(PyObject* category, PyObject* message) {
+  return warn(category, message, file_, line, globals_);
+}
+bool Recorder::warn(PyObject* category, PyObject* message, PyObject* file, int number, PyObject* globals) {
+  PyObject* module = PyDict_GetItemString(globals, "__name__");
+  PyRef name = module && PyUnicode_Check(module) ? PyRef::share(module) : checked(unicode("<string>"));
+  PyRef polyfills = checked(PyImport_ImportModule("facula._dynamo.polyfills")),
+        key = checked(PyUnicode_InternFromString("warn_")),
+        args = checked(Py_BuildValue("(OOOiO)", message, category, file, number, name.get()));
+  PyRef method = checked(PyObject_GetAttr(polyfills.get(), key.get()));
+  if (!PyRef(PyObject_CallObject(method.get(), args.get()))) return false;
+  writes.push_back({Write::Kind::call, polyfills, key, args});
+  return true;
 }
 
 bool Recorder::keeps_sizes() const {
@@ -68,12 +84,14 @@ PyRef copy_of_number(PyObject* o) {
   Py_ssize_t digits = std::abs(Py_SIZE(from));
   PyLongObject* copy = _PyLong_New(digits);
   if (!copy) throw PythonError();
+  copy->ob_digit[0] = 0;  // CPython reads the digit of 0 too
   std::copy(from->ob_digit, from->ob_digit + digits, copy->ob_digit);
   Py_SET_SIZE(copy, Py_SIZE(from));
 #else
   size_t digits = from->long_value.lv_tag >> 3;  // the lower bits have the sign
   PyLongObject* copy = _PyLong_New(Py_ssize_t(digits));
   if (!copy) throw PythonError();
+  copy->long_value.ob_digit[0] = 0;  // CPython reads the digit of 0 too
   std::copy_n(from->long_value.ob_digit, digits, copy->long_value.ob_digit);
   copy->long_value.lv_tag = from->long_value.lv_tag;
 #endif

@@ -44,7 +44,10 @@ class Recorder {
   bool keeps_sizes() const;
 
   // The line of the instruction that runs, and of the calls that it records.
-  void at_line(PyObject* file, int number);
+  void at_line(PyObject* file, int number, PyObject* globals);
+  // Warns of the instruction that runs, or of another line, and repeats it at each run. False: the filters made it an exception.
+  bool warn(PyObject* category, PyObject* message);
+  bool warn(PyObject* category, PyObject* message, PyObject* file, int number, PyObject* globals);
 
   // ---- sources
   SourceId source_of(PyObject* o) const;
@@ -179,7 +182,7 @@ class Recorder {
   PyRef free_size(SymInt size);
   std::optional<SymInt> computed_size(int kind, PyObject* a, PyObject* b) const;
   void register_free(PyObject* number, SourceId id);
-  PyObject* file_ = nullptr;
+  PyObject *file_ = nullptr, *globals_ = nullptr;  // of the instruction that runs
   const char* file_name_ = "";
   std::unordered_map<PyObject*, SourceId> outside_;
   std::vector<PyRef> alive_;

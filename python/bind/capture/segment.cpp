@@ -23,6 +23,7 @@ Modes modes_now() {
           a.cache,
           a.dtype,
           default_dtype(),
+          default_device(),
           break_errors};
 }
 void set_modes(const Modes& m) {

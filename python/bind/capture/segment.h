@@ -127,6 +127,7 @@ extern thread_local BreakErrors break_errors;
 struct Modes {
   bool grad, inference, autocast, cache;
   DType autocast_dtype, default_dtype;
+  Device default_device;
   BreakErrors break_errors;
   bool operator==(const Modes&) const = default;
 };

@@ -18,6 +18,7 @@ import math
 import operator
 import sys
 import types
+import warnings
 from typing import Any
 
 from .. import _C
@@ -38,7 +39,8 @@ from . import polyfills
     FOLDED,
     CALLS,
     HOOKS,
-) = range(13)
+    WARNS,
+) = range(14)
 
 # Modules whose functions compute on tensors alone: they are called while operators are recorded.
 _OPERATOR_MODULES = frozenset(
@@ -65,11 +67,12 @@ _CHANGES = frozenset(
     resize_as_
     set_data swap_tensors seed manual_seed set_rng_state get_rng_state initial_seed
     is_leaf_ sparse_resize_ apply_ map_ is_inference
+    unsafe_chunk unsafe_split unsafe_split_with_sizes
     """.split()
 )
 
 # Modules of Python and of this package whose functions are called as a whole.
-_WHOLE_MODULES = frozenset("random threading pickle importlib re".split())
+_WHOLE_MODULES = frozenset("random threading pickle importlib re warnings".split())
 # Functions of `logging` that write records or take locks; others decide whether there is something to write.
 _LOGGING = frozenset("_log handle basicConfig _acquireLock _releaseLock captureWarnings shutdown".split())
 _OWN_WHOLE_MODULES = (
@@ -122,7 +125,7 @@ _TYPES: dict[Any, Any] = {
     collections.deque: polyfills.deque_,
     collections.defaultdict: polyfills.defaultdict_,
 }
-_OBSERVED_METHODS = ("step", "zero_grad", "_step_traced", "_before_step", "_keep")
+_OBSERVED_METHODS = ("step", "_step_groups", "zero_grad", "_step_traced", "_before_step", "_keep")
 _DATA_TYPES = [range, slice, int, float, bool, str, complex, bytes]
 _MODE_NAMES = """
     is_grad_enabled set_grad_enabled autocast_state set_autocast get_default_dtype is_inference_mode_enabled
@@ -152,6 +155,7 @@ def _table() -> dict[int, tuple[int, Any]]:
         rules[id(f)] = (FOLDED, None)
     rules[id(functools.reduce)] = (REPLACED, polyfills.reduce_)
     rules[id(print)] = (BREAKS, "a call of print")
+    rules[id(warnings.warn)] = (WARNS, None)
     for module in (math, operator):
         for f in vars(module).values():
             if isinstance(f, types.BuiltinFunctionType):
@@ -189,6 +193,18 @@ def _operators() -> frozenset[int]:
         if hasattr(_C, name):
             ids.add(id(getattr(_C, name)))
     return frozenset(ids)
+
+
+def _may_warn(f: Any, depth: int = 3) -> bool:
+    """Whether a function of this package calls ``warnings.warn``, itself or by another one."""
+    if not isinstance(f, types.FunctionType) or not _module_of(f).startswith("facula"):
+        return False
+    names = f.__code__.co_names
+    used = [f.__globals__[n] for n in names if n in f.__globals__]
+    if any(x is warnings for x in used):
+        return True
+    used += [vars(x)[n] for x in used if isinstance(x, types.ModuleType) for n in names if n in vars(x)]
+    return depth > 0 and any(_may_warn(getattr(x, "__wrapped__", x), depth - 1) for x in used)
 
 
 def _by_name(name: str) -> tuple[int, Any]:
@@ -229,7 +245,8 @@ def classify(f: Any) -> tuple[int, Any]:
     if kind.__name__ == "Overridable":
         if getattr(f, "__wrapped__", None) is None or module not in _OPERATOR_MODULES:
             return INLINED, f.__wrapped__
-        return _by_name(name)
+        rule = _by_name(name)
+        return (INLINED, f.__wrapped__) if rule[0] == RECORDED and _may_warn(f.__wrapped__) else rule
     if isinstance(f, types.FunctionType):
         is_of_python = module.partition(".")[0] in _WHOLE_MODULES or f is copy.deepcopy
         is_own = module.startswith(_OWN_WHOLE_MODULES) and not name.startswith("is_")
@@ -247,13 +264,16 @@ def classify(f: Any) -> tuple[int, Any]:
             from .checkpoints import checkpoint
 
             return REPLACED, checkpoint
+        if module == "facula.optim.lbfgs" and name == "step":
+            return BREAKS, "a step of LBFGS, whose search looks at losses"
         if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
             return UNKNOWN, None
-        return (
-            _by_name(name) if module in _OPERATOR_MODULES and not name.startswith("__") else (UNKNOWN, None)
-        )
+        if module not in _OPERATOR_MODULES or name.startswith("__"):
+            return UNKNOWN, None
+        rule = _by_name(name)
+        return (UNKNOWN, None) if rule[0] == RECORDED and _may_warn(f) else rule
     if isinstance(f, type) and issubclass(f, _C.Tensor):
         return BREAKS, f"an instance of {name}, which may share the memory of a tensor"
     if isinstance(f, type) and module == "facula._modes":

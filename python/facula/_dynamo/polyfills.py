@@ -5,7 +5,9 @@ Python or would walk over a generator.
 from __future__ import annotations
 
 import collections
+import sys
 import types
+import warnings
 from typing import Any
 
 _missing: Any = object()
@@ -75,6 +77,13 @@ def tuple_(iterable: Any = ()) -> tuple:
     return (*all,)
 
 
+def warn_(message: str, category: type, file: str, line: int, module: str) -> None:
+    """Warns of a line that a capture has interpreted."""
+    of = sys.modules.get(module)
+    registry = {} if of is None else vars(of).setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, file, line, module, registry)
+
+
 def set_(iterable: Any = ()) -> set:
     return {x for x in iterable}  # noqa: C416
 
@@ -82,7 +91,7 @@ def set_(iterable: Any = ()) -> set:
 def dict_(*args: Any, **kwargs: Any) -> dict:
     mapping = {}
     for source in args:
-        if isinstance(source, dict):
+        if hasattr(source, "keys"):
             for key in source.keys():  # noqa: SIM118
                 mapping[key] = source[key]
         else:

@@ -524,11 +524,14 @@ class GroupOptimizer(Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = self._loss_of(closure)
+        self._step_groups()
+        return loss
+
+    def _step_groups(self) -> None:
         step_group = self._trace_group if _C.is_tracing() else self._step_group
         with _C.GradMode(False):
             for group in self.param_groups:
                 step_group(group)
-        return loss
 
 
 def check_options(**options: tuple[Any, bool]) -> None:

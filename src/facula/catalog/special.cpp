@@ -218,9 +218,12 @@ FACULA_FAMILY(special) {
       .bind(function | method | special)
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
-      .pointwise([](const LoopCall& c, Expr x) {
+      .check([](const Call& c) {
         int64_t n = c.integer("n").guard_int();
         runtime_check(n >= 0, "polygamma") << "polygamma(n, x) does not support negative n, got " << n;
+      })
+      .pointwise([](const LoopCall& c, Expr x) {
+        int64_t n = c.integer("n").guard_int();
         Expr y = cast(x, DType::Float64);
         return cast(n == 0 ? digamma_of(y) : polygamma_of(n, y, x.dtype()), x.dtype());
       })

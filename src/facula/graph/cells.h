@@ -23,6 +23,7 @@ struct Cell {
   Value *first, *now;                   // the first and the latest version
   int version = 0;                      // how often it was written
   bool has_history = false;             // a recorded write gave it a history
+  int users_version = -1;               // number of the value that the user's last write made; -1: none
   std::shared_ptr<Copies> copies = {};  // null: its memory is its own
   bool stale = false;
   // The value whose memory it is, for a result of a custom function that returns an input or a view of one.

@@ -10,6 +10,7 @@
 #include "facula/graph/trace.h"
 #include "facula/op/foreign.h"
 #include "facula/op/registry.h"
+#include "facula/sym/run_time.h"
 
 namespace facula::graph {
 
@@ -77,12 +78,38 @@ Tensor fitted(Tensor g, const Tensor& to) {
 
 }  // namespace
 
+namespace {
+
+// Whether a derived gradient has a gradient by one of its active operands: it has none by those that it only steps with.
+bool follows(const Node& n, const std::vector<bool>& active) {
+  if (!autograd::is_gradient(*n.op) || !(n.op->is<op::Pointwise>() || n.op->is<op::Loop>())) return true;
+  autograd::Flags wanted;
+  autograd::GradTypes grads;
+  op::Call c(*n.op, n.args.values());
+  op::each_operand(c, [&](const op::Operand& x) {
+    if (x.tensor < 0) return;
+    auto* v = x.value.tag == op::Tag::tensor && x.value.tensor ? x.value.tensor->traced : nullptr;
+    wanted.push_back(v && active[size_t(v->id)]);
+  });
+  for (size_t k = 0; k < n.results.size(); ++k) {
+    DType d = n.results[k]->tensor.dtype();
+    grads.push_back(carries_gradient(*n.op, k, d) ? std::optional(d) : std::nullopt);
+  }
+  sym::Comparing comparing(n.op->name(), sym::Comparing::assumes);
+  auto formula = autograd::formula_of(c, wanted, grads);
+  for (int tensor : formula->constant) wanted[size_t(tensor)] = false;
+  return std::ranges::find(wanted, true) != wanted.end();
+}
+
+}  // namespace
+
 void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active) {
   for (size_t i = 0; i < nodes; ++i) {
     auto& n = *g.nodes[i];
     auto args = operands(n);
     if (std::none_of(args.begin(), args.end(), [&](Value* v) { return v && active[size_t(v->id)]; }))
       continue;
+    if (!follows(n, active)) continue;
     op::check_gradients_pass(*n.op);
     for (size_t k = 0; k < n.results.size(); ++k)
       if (carries_gradient(*n.op, k, n.results[k]->tensor.dtype())) active[size_t(n.results[k]->id)] = true;

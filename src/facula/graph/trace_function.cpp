@@ -78,6 +78,7 @@ std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
     if (f.attach) f.attach(f.outputs);
     return f.outputs;
   }
+  has_history_ = true;  // its forward records none
   Value* sizes = sizes_at(f.at_entry);
   op::Value args[] = {std::span<const Tensor>(f.at_entry), std::span<const Tensor>(carried),
                       std::span<const Tensor>()};

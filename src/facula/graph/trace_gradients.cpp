@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 
 #include "facula/autograd/accumulate.h"
 #include "facula/graph/passes.h"
@@ -141,6 +142,7 @@ std::vector<Tensor> Gradients::gradients(const char* op, std::span<const Tensor>
                                          bool create_graph) {
   std::vector<Value*> wrt;
   for (auto& t : inputs) wrt.push_back(tracer_.recorded_value(t));
+  check_histories(op, outputs, wrt);
   auto gradients = gradients_of(op, outputs, seeds, wrt, create_graph);
   std::vector<bool> differentiable;
   if (create_graph) differentiable = depend_on_leaves();
@@ -150,6 +152,29 @@ std::vector<Tensor> Gradients::gradients(const char* op, std::span<const Tensor>
     tracer_.keep(t);
   }
   return gradients;
+}
+
+// Refuses passes that would go on, to the tensors of `wrt`, through the history of a tensor from outside.
+void Gradients::check_histories(const char* op, std::span<const Tensor> outputs,
+                                std::span<Value* const> wrt) {
+  std::unordered_set<const Value*> seen;
+  std::vector<Value*> todo;
+  for (auto& t : outputs) todo.push_back(tracer_.recorded_value(t));
+  while (!todo.empty()) {
+    Value* v = todo.back();
+    todo.pop_back();
+    if (!v || !is_differentiable(v->tensor.dtype()) || !seen.insert(v).second) continue;
+    bool ends = std::ranges::find(wrt, v) != wrt.end();
+    auto& t = v->constant;
+    trace_runtime_check(!t.defined() || t.is_traced() || autograd::is_leaf(t) || (ends && wrt.size() == 1),
+                        outside_history, op)
+        << "reaches a tensor of shape " << to_string(t.sizes())
+        << " that was computed outside of the traced function, where its gradients end"
+        << hint("detach() it, or compute it inside");
+    if (ends || !v->producer || !v->producer->op->carries_gradient(size_t(v->result))) continue;
+    auto read = operands(*v->producer);
+    todo.insert(todo.end(), read.begin(), read.end());
+  }
 }
 
 std::vector<bool> Gradients::depend_on_leaves() {
@@ -364,6 +389,7 @@ void Gradients::check_results(std::span<const Tensor> results) const {
   bool any =
       std::ranges::any_of(results, [](auto& t) { return t.defined() && t.is_traced() && t.requires_grad(); });
   if (!any || differentiates_) return;
+  check_saved("backward", results);
   bool hooked = std::ranges::any_of(hooks_, [](auto& h) { return !h.second->pre_hooks.empty(); });
   trace_check(!hooked, hooks, "register_hook")
       << "is called on a tensor that a traced function computes, and the gradients of its results would pass "
@@ -383,6 +409,7 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
                                             std::span<const Tensor> seeds, std::span<Value* const> wrt,
                                             bool create_graph,
                                             const std::function<void(size_t, Tensor)>& ready) {
+  check_saved(op, outputs);
   op::Mode::With on(&tracer_);
   Tracer::Inside here(&tracer_);
   Tracer::SameLine line(&tracer_);

@@ -61,6 +61,8 @@ class Gradients final : public autograd::Tracing {
 
   // Refuses hooks that a backward pass through one of these results would have to call.
   void check_results(std::span<const Tensor> results) const;
+  // Refuses a backward pass from `outputs` that eager mode would refuse, because the user has written what it needs since.
+  void check_saved(const char* op, std::span<const Tensor> outputs) const;
   // Adds the final contents of the slots that the function touched; traced ones become further outputs of the graph.
   // `outside`: the tensors from outside that are inputs behind the arguments, with the numbers of these inputs.
   using InputNumbers = std::unordered_map<const TensorImpl*, int>;
@@ -93,6 +95,7 @@ class Gradients final : public autograd::Tracing {
   std::vector<bool> depend_on_leaves();
   void accumulate(const Tensor& leaf, const Tensor& gradient);
   void check_leaf(const Tensor& leaf) const;
+  void check_histories(const char* op, std::span<const Tensor> outputs, std::span<Value* const> wrt);
   void check_order(std::span<Value* const> wrt) const;
   // The gradients of `wrt`. `ready` is called with the number of each when it is complete, in the engine's order.
   std::vector<Tensor> gradients_of(const char* op, std::span<const Tensor> outputs,

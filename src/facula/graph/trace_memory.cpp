@@ -228,6 +228,29 @@ void Tracer::check_names(const Operator& o, const Tensor& written) const {
       << hint("make the view inside of the function");
 }
 
+void Tracer::check_target(const Operator& o, Value* written, std::span<const op::Value> args,
+                          bool recording) const {
+  Value* base = cells_.version_of(written);
+  for (Value* v = written; recording && v != base; v = operands(*v->producer)[0])
+    trace_runtime_check(!op::shares_node(*v->producer->op), gradients, o.name())
+        << "writes result " << v->result << " of " << v->producer->op->name()
+        << ", a function that returns multiple views, whose results may not be written with gradients"
+        << hint("write out of place, or take a slice");
+  if (!o.is<op::Pointwise>()) return;
+  auto begin = [base](Value* v) {
+    SymInt offset(int64_t(0));
+    std::vector<Value*> way;
+    for (Value* at = v; at != base; at = operands(*at->producer)[0]) way.push_back(at);
+    for (; !way.empty(); way.pop_back()) offset = geometry_of(way.back(), offset).offset();
+    return offset * SymInt(int64_t(itemsize(v->tensor.dtype())));
+  };
+  for (auto& a : args) {
+    Value* v = a.tag == op::Tag::tensor && a.tensor ? a.tensor->traced : nullptr;
+    if (v && v != written && cells_.version_of(v) == base)
+      op::check_partial_overlap(o.name(), written->tensor, begin(written), v->tensor, begin(v));
+  }
+}
+
 void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, Written history) {
   runtime_check(same_sizes(value, target), o.name())
       << "the result of shape " << to_string(value.sizes()) << " does not fit in place into "
@@ -267,7 +290,9 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   if (history == Written::ended) value = invoke("copy", {handle(v), without_history(value)});
   while (v != base) value = put_back(o, v, base, value);
   value = laid_as(base, value);
-  cells_.write(cells_.of(base), value_of(value));
+  auto& written = cells_.of(base);
+  cells_.write(written, value_of(value));
+  if (!inner_depth_) written.users_version = value_of(value)->id, has_written_ = true;
   target.impl()->traced = current(value_of(target));
 }
 

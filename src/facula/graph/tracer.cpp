@@ -68,12 +68,41 @@ static void check_out(const Operator& o, const Results& results, std::span<const
           << hint("let out= have the dtype of the result");
 }
 
+// Programs run on the CPU: refuses calls whose operands or results are elsewhere.
+static void check_devices(const Operator& o, std::span<const op::Value> args, std::span<const Tensor> out) {
+  Device elsewhere{};
+  bool has_tensors = false;
+  auto look = [&](Device d) {
+    if (d.type != DeviceType::cpu) elsewhere = d;
+  };
+  for (auto& v : args)
+    if (v.tag == op::Tag::device) {
+      op::check_can_hold(o.name(), v.device);
+      look(v.device);
+    }
+  op::any_tensor(args, [&](const TensorImpl* t) {
+    has_tensors |= t != nullptr;
+    if (t) look(t->device);
+    return false;
+  });
+  for (auto& t : out) look(t.device());
+  if (!has_tensors) look(default_device());
+  trace_check(elsewhere.type == DeviceType::cpu, mode, o.name())
+      << "works on the device " << to_string(elsewhere) << ", and a traced program runs on the CPU"
+      << hint("call it outside of the traced function");
+}
+
 // Raises where an eager call would, before anything is recorded: for tensors from outside that may not be written, and for
 // devices.
 static void check_arguments(const Operator& o, std::span<const op::Value> args, Form form,
                             std::span<const Tensor> out) {
-  for (auto& v : args)
-    if (v.tag == op::Tag::device) op::check_can_hold(o.name(), v.device);
+  check_devices(o, args, out);
+  for (size_t k = 0; k < args.size(); ++k)
+    if (o.schema.parameters[k].written && args[k].tag == op::Tag::tensors)
+      for (auto* t : args[k].tensors())
+        if (t && !t->traced)
+          autograd::check_in_place(o.name(), Tensor(Ref<TensorImpl>::share(t)),
+                                   t->requires_grad && o.differentiable && autograd::grad_enabled());
   if (form == Form::functional) return;
   bool history = false;
   op::any_tensor(args, [&](const TensorImpl* t) { return history |= t && t->requires_grad; });
@@ -122,15 +151,11 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   return results;
 }
 
-Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Form form,
-                          std::span<const Tensor> out) {
-  std::optional<sym::Comparing> comparing;
-  if (captures_) comparing.emplace(o.name(), sym::Comparing::raises);
-  if (captures_ && o.effects.reads_data && (in_backward() || !reads_only_sizes(o))) refuse_read(o);
-  op::Args owned(args, o.schema);
-  bool history = false;                             // for callers that ask whether a gradient is required
-  std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
-  owned.each_tensor([&](size_t, Tensor& t) {
+// Replaces the operands by their current values. Gives whether one of them requires gradients.
+bool Tracer::take_operands(const Operator& o, op::Args& args,
+                           std::vector<std::pair<Tensor, Tensor>>& operands) {
+  bool history = false;
+  args.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
     history |= t.requires_grad();
     auto* cell = cells_.any_history() ? cells_.find(cells_.first_of(recorded_value(t))) : nullptr;
@@ -140,13 +165,27 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     else t = handle(current(constant(t)));
     if (o.is<op::Procedure>()) operands.emplace_back(t, std::move(own));
   });
+  return history;
+}
+
+Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Form form,
+                          std::span<const Tensor> out) {
+  std::optional<sym::Comparing> comparing;
+  if (captures_) comparing.emplace(o.name(), sym::Comparing::raises);
+  if (captures_ && o.effects.reads_data && (in_backward() || !reads_only_sizes(o))) refuse_read(o);
+  op::Args owned(args, o.schema);
+  std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
+  bool history = take_operands(o, owned, operands);
   auto values = owned.values();
+  bool recording = captures_ && history && o.differentiable && autograd::grad_enabled();
   bool recorded = !captures_ || inner_depth_ || autograd::grad_enabled();  // inner results go on
   bool writes_history = !captures_ || autograd::grad_enabled();
   has_history_ |= writes_history;
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
+  bool takes_list = std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
   auto require = [&](const Tensor& t, size_t k) {
+    if (takes_list && history && t.defined() && !carries_gradient(value_of(t))) return;  // of other items
     if (history && t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k))
       t.impl()->requires_grad = true;
   };
@@ -165,7 +204,9 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     }
     return results;
   }
-  if (captures_ && !inner_depth_) check_destinations(o, results, values, form, out);
+  if (captures_) check_destinations(o, results, values, form, out);
+  for (size_t k = before; keeps_handles_ && form == Form::in_place && k < graph_->nodes.size(); ++k)
+    in_place_.insert(graph_->nodes[k].get());
   for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
     if (form == Form::in_place && o.is<op::View>()) {
@@ -175,6 +216,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
     }
     if (!is_own(target)) target = handle(current(constant(target)));
     else target.impl()->traced = current(value_of(target));
+    if (captures_) check_target(o, value_of(target), values, recording);
     if (form != Form::out || !resized(o, target, results[k]))
       write(o, target, results[k], before, !writes_history ? Written::unrecorded : history_after(o, k));
     require(target, k);
@@ -284,7 +326,16 @@ Tensor Tracer::without_history(const Tensor& t) {
   return record(op::get("detach"), args)[0];
 }
 
+// True if the scalar operands are numbers or sizes, and not elements of tensors.
+static bool has_numbers_alone(const Operator& o, std::span<const op::Value> values) {
+  auto& parameters = o.schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    if (parameters[k].is_number_operand() && values[k].tag == op::Tag::tensor) return false;
+  return true;
+}
+
 Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
+  if (captures_ && o.check && has_numbers_alone(o, values)) o.check(op::Call(o, values));
   auto rules = KeepRules::now();
   if (o.vjp && o.calls() && rules == KeepRules::all)
     if (auto node = one_node(o, values)) return *node;
@@ -359,14 +410,6 @@ bool Tracer::carries_gradient(const Value* of) const {
   return false;
 }
 
-// True if the scalar operands are numbers or sizes, and not elements of tensors.
-static bool has_numbers_alone(const Operator& o, std::span<const op::Value> values) {
-  auto& parameters = o.schema.parameters;
-  for (size_t k = 0; k < parameters.size(); ++k)
-    if (parameters[k].is_number_operand() && values[k].tag == op::Tag::tensor) return false;
-  return true;
-}
-
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
   if (o.check && has_numbers_alone(o, values)) {
     WarningsOff off(!captures_);  // the call that is being traced has warned already
@@ -381,6 +424,11 @@ Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
     if (Node* same = equal_call(o, values)) return results_of(*same);
   std::vector<Value*> result_values;
   for (auto& m : metas_of(o, values, cuts)) {
+    bool is_negative =
+        std::ranges::any_of(m.sizes, [](SymInt n) { return !n.is_symbolic() && n.concrete() < 0; });
+    bool fits = any_symbolic(m.sizes) || is_countable(m.sizes);
+    trace_runtime_check(!captures_ || (fits && !is_negative), memory, o.name())
+        << "gives a tensor of shape " << to_string(SymSpan(m.sizes)) << ", which no memory can hold";
     runtime_check(!op::CallLimit::lives() || is_countable(m.sizes), o.name())
         << "gives a tensor of shape " << to_string(SymSpan(m.sizes)) << ", which has too many elements";
     result_values.push_back(

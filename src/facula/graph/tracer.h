@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "facula/autograd/autograd.h"
@@ -109,6 +110,17 @@ class Tracer final : public op::Mode {
     return current(v) != v;
   }
 
+  // Whether the user, and not the body of an operator, has written memory; and that of v since it had this value.
+  bool has_written() const { return has_written_; }
+  bool is_written_by_user(Value* v) const {
+    auto* base = cells_.version_of(v);
+    auto* cell = cells_.find(base);
+    return cell && cell->users_version > base->id;
+  }
+
+  // Whether the call was made in place, so that eager mode keeps a copy of its first operand if the gradient needs it.
+  bool keeps_first(const Node& n) const { return in_place_.count(&n); }
+
   // ---- lines of the user's program
   // Lives while calls are recorded whose line was set by continue_line().
   struct SameLine {
@@ -183,6 +195,7 @@ class Tracer final : public op::Mode {
                  size_t first_node);
 
   // ---- calls
+  bool take_operands(const Operator& o, op::Args& args, std::vector<std::pair<Tensor, Tensor>>& operands);
   Results take_call(const Operator& o, std::span<const op::Value> args, Form form,
                     std::span<const Tensor> out);
   Results record(const Operator& o, std::span<const op::Value> values);
@@ -222,6 +235,9 @@ class Tracer final : public op::Mode {
   }
   void check_written(Value* v) const;
   void check_names(const Operator& o, const Tensor& written) const;
+  // Refuses writes that eager mode may refuse: to one of several views that a call gave, if the write is recorded, and to memory
+  // that an operand of an elementwise call shares in part.
+  void check_target(const Operator& o, Value* written, std::span<const op::Value> args, bool recording) const;
   void announce(const Tensor& t, Value* v);
   // Refuses views of a written base that show elements outside of what the trace knows.
   void check_seen(Value* v, Value* base) const;
@@ -258,7 +274,8 @@ class Tracer final : public op::Mode {
   Lines lines_;
   const SourceLine* line_ = nullptr;  // of calls that are made on behalf of an earlier call
   std::unordered_map<const Node*, std::shared_ptr<const autograd::PackHook>> packs_;
-  bool keeps_handles_ = false, has_history_ = false;
+  std::unordered_set<const Node*> in_place_;
+  bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
   int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;  // values with smaller numbers are read as they are

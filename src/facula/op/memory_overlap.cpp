@@ -18,4 +18,24 @@ bool may_overlap(SymSpan sizes, SymSpan strides) {
   return false;
 }
 
+void check_partial_overlap(const char* op, const Tensor& written, SymInt written_begin, const Tensor& read,
+                           SymInt read_begin) {
+  SymInt none(int64_t(0));
+  if (written.numel() == none || read.numel() == none || !written.is_non_overlapping_and_dense() ||
+      !read.is_non_overlapping_and_dense())
+    return;
+  auto end = [](const Tensor& t, SymInt begin) {
+    return begin + t.numel() * SymInt(int64_t(itemsize(t.dtype())));
+  };
+  SymInt written_end = end(written, written_begin), read_end = end(read, read_begin);
+  if (!(written_begin < read_end) || !(read_begin < written_end)) return;
+  bool same = written_begin == read_begin && written_end == read_end &&
+              Dims(written.strides()) == Dims(read.strides());
+  runtime_check(same, op)
+      << "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
+         "clone() the tensor before performing the operation."
+      << hint("it writes ", to_string(written.sizes()), " and reads ", to_string(read.sizes()),
+              " of the same memory");
+}
+
 }  // namespace facula::op

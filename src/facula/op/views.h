@@ -19,6 +19,11 @@ class CallLimit {
   int64_t outer_;
 };
 
+// Whether the views of one call share a node, so that writes to them are refused. PyTorch makes some of them slice by slice; these
+// can be written.
+class Operator;
+bool shares_node(const Operator& view);
+
 // RuntimeError if `op` may not create that many.
 void check_views(const char* op, int64_t count);
 

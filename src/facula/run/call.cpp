@@ -7,6 +7,7 @@
 #include "facula/base/settings.h"
 #include "facula/op/grad_name.h"
 #include "facula/op/registry.h"
+#include "facula/op/views.h"
 #include "facula/run/composite.h"
 #include "facula/run/devices.h"
 #include "facula/run/interceptors.h"
@@ -26,13 +27,6 @@ using op::Results;
 using op::Tag;
 using op::Value;
 
-// Several views of one call share a node, so that writes to them are refused. PyTorch makes some of them slice by slice; these
-// can be written.
-bool shares_node(const Operator& o) {
-  auto* fixed = o.grad_name.target<op::FixedGradName>();
-  return o.schema.returns[0].list && !(fixed && fixed->text == op::grad_name("Slice"));
-}
-
 Results run_view(const Invocation& call) {
   auto& o = call.op;
   Borrowed base(call.args[0].tensor);
@@ -45,7 +39,7 @@ Results run_view(const Invocation& call) {
   }
   for (size_t k = 0; o.differentiable && k < results.size(); ++k)
     if (results[k].impl()->storage == base->impl()->storage)
-      autograd::track_view(results[k], base, shares_node(o), o.name(), int(k));
+      autograd::track_view(results[k], base, op::shares_node(o), o.name(), int(k));
   if (call.recording && o.differentiable) autograd::record(o, call.args, Form::functional, results);
   return results;
 }

@@ -8,6 +8,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/graph/passes.h"
 #include "facula/op/call.h"
+#include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
 
 namespace facula::run {
@@ -75,6 +76,15 @@ std::vector<SymInt> symbols_of(const graph::Graph& g, std::span<const Tensor> in
 
 }  // namespace
 
+// A view whose place a run determines cannot be made again outside of the program.
+static void check_place(const op::Operator& o, op::Args args) {
+  args.each_size([&](SymInt& s) {
+    trace_runtime_check(!sym::is_run_time(s), unknown_size, o.name())
+        << "gives a result that is a view, at a place " << s << " that is known only when the program has run"
+        << hint("clone() it");
+  });
+}
+
 // ---- Segment
 
 std::vector<bool> Segment::writes() const {
@@ -114,6 +124,10 @@ std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<
 std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
   autograd::GradMode history(has_history_);
   auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs);
+  // The outputs have one node, so that each of them has a history if one has.
+  for (size_t k = 0; k < required_.size(); ++k)
+    if (!required_[k] && outputs[k].defined() && outputs[k].requires_grad())
+      outputs[k] = outputs[k].detached();
   auto results = gives_outputs_ ? std::move(outputs) : views_of(inputs, outputs);
   for (size_t k = 0; k < ended_.size(); ++k)
     if (ended_[k] && !results[k].requires_grad())
@@ -294,13 +308,18 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
       bool is_outside = at.cell && !at.cell->first->producer;
       auto* v = is_outside ? at.cell->first : at.version;
       if (t.is_traced())  // else it stays what it is
-        for (auto& view : at.views) r.views.push_back({view.call->op, view.call->args.clone(), view.result});
+        for (auto& view : at.views) {
+          check_place(*view.call->op, view.call->args.clone());
+          r.views.push_back({view.call->op, view.call->args.clone(), view.result});
+        }
       if (v->producer) {
         tracer.check_separate(at);
         auto [it, fresh] = output_numbers.try_emplace(v, outputs.size());
         if (fresh) outputs.push_back(graph::handle(v));
         r.kind = Segment::Result::Kind::output;
         r.number = it->second;
+        segment->required_.resize(outputs.size());
+        if (t.impl()->requires_grad || (at.cell && at.cell->has_history)) segment->required_[r.number] = true;
       } else if (v->constant.defined() && v->constant.impl()->wrapped_number && !recording_->is_outside(v)) {
         r.kind = Segment::Result::Kind::constant;
         r.constant = v->constant;
@@ -310,6 +329,7 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
       }
     }
     segment->has_history_ = tracer.has_history();
+    recording_->gradients().check_results(results);
     capture_->graph = recording_->finish(outputs);
     for (auto& t : results)
       segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&

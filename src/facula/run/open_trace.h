@@ -68,6 +68,7 @@ class Segment {
   bool gives_outputs_ = true;  // the results are the outputs of the program, in order
   // By result: it required gradients, and the segment called backward().
   std::vector<bool> ended_;
+  std::vector<bool> required_;  // by output of the program: whether it requires gradients in eager mode
 };
 
 class OpenTrace {

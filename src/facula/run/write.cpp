@@ -6,6 +6,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/base/warning.h"
+#include "facula/op/memory_overlap.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
 #include "facula/run/invocation.h"
@@ -111,27 +112,15 @@ bool overlaps_itself(const Tensor& t) {
   return !t.is_contiguous() && t.has_overlap();
 }
 
-// An operand of an elementwise call is the written tensor itself, element for element, or does not overlap it. Like PyTorch,
-// this does not look at tensors with gaps.
 void check_partial_overlap(const Operator& o, const TensorImpl& written, std::span<const Value> args) {
   Tensor a(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&written)));
-  auto first = [](const Tensor& t) { return t.offset() * SymInt(int64_t(itemsize(t.dtype()))); };
-  auto last = [&](const Tensor& t) { return first(t) + t.numel() * SymInt(int64_t(itemsize(t.dtype()))); };
+  auto begin = [](const Tensor& t) { return t.offset() * SymInt(int64_t(itemsize(t.dtype()))); };
   for (auto& v : args) {
     if (v.tag != Tag::tensor || !v.tensor || v.tensor == &written || v.tensor->storage != written.storage ||
         !written.storage)
       continue;
     Tensor b(Ref<TensorImpl>::share(v.tensor));
-    if (a.numel() == 0 || b.numel() == 0 || !a.is_non_overlapping_and_dense() ||
-        !b.is_non_overlapping_and_dense())
-      continue;
-    if (!(first(a) < last(b)) || !(first(b) < last(a))) continue;
-    bool same = first(a) == first(b) && last(a) == last(b) && Dims(a.strides()) == Dims(b.strides());
-    runtime_check(same, o.name())
-        << "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
-           "clone() the tensor before performing the operation."
-        << hint("it writes ", to_string(a.sizes()), " and reads ", to_string(b.sizes()),
-                " of the same memory");
+    op::check_partial_overlap(o.name(), a, begin(a), b, begin(b));
   }
 }
 

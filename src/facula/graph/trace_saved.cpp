@@ -1,0 +1,80 @@
+// Open traces: values that eager mode saves for a backward pass, and that the function has written since.
+#include <unordered_set>
+
+#include "facula/autograd/formula.h"
+#include "facula/graph/trace_gradients.h"
+#include "facula/sym/run_time.h"
+
+namespace facula::graph {
+
+namespace {
+
+// The calls through which gradients flow from `outputs`.
+std::unordered_set<const Node*> reached_from(std::vector<Value*> todo) {
+  std::unordered_set<const Node*> nodes;
+  std::unordered_set<const Value*> seen;
+  while (!todo.empty()) {
+    Value* v = todo.back();
+    todo.pop_back();
+    if (!v || !is_differentiable(v->tensor.dtype()) || !seen.insert(v).second || !v->producer) continue;
+    if (!v->producer->op->carries_gradient(size_t(v->result))) continue;
+    nodes.insert(v->producer);
+    auto read = operands(*v->producer);
+    todo.insert(todo.end(), read.begin(), read.end());
+  }
+  return nodes;
+}
+
+// The operands and results that the gradient of a call reads.
+autograd::Reads reads_of(const Node& n, const std::vector<bool>& active) {
+  autograd::Flags wanted;
+  for (auto* v : operands(n)) wanted.push_back(v && active[size_t(v->id)]);
+  autograd::GradTypes grads;
+  for (size_t k = 0; k < n.results.size(); ++k) {
+    DType d = n.results[k]->tensor.dtype();
+    bool carries = is_differentiable(d) && n.op->carries_gradient(k);
+    grads.push_back(carries ? std::optional(d) : std::nullopt);
+  }
+  op::Mode::With no_mode(nullptr);
+  autograd::Tracing::With no_tape(nullptr);
+  sym::Comparing comparing(n.op->name(), sym::Comparing::assumes);
+  auto formula = autograd::formula_of(op::Call(*n.op, n.args.values()), wanted, grads);
+  return {formula->reads, formula->reads_result, nullptr};
+}
+
+bool has_formula(const op::Operator& o) { return o.vjp || o.is<op::Pointwise>() || o.is<op::Loop>(); }
+
+}  // namespace
+
+void Gradients::check_saved(const char* op, std::span<const Tensor> outputs) const {
+  if (!tracer_.keeps_handles() || !tracer_.has_written() || in_backward()) return;
+  std::vector<Value*> roots;
+  for (auto& t : outputs)
+    if (t.defined() && t.is_traced()) roots.push_back(tracer_.current_value(t));
+  auto reached = reached_from(std::move(roots));
+  std::vector<bool> active(graph_->values().size());
+  for (auto& v : graph_->values())
+    active[size_t(v->id)] = v->constant.defined() && v->constant.requires_grad();
+  for (size_t i = 0, count = graph_->nodes.size(); i < count; ++i) {
+    auto& n = *graph_->nodes[i];
+    if (!reached.count(&n)) continue;
+    auto args = operands(n);
+    if (std::ranges::none_of(args, [&](Value* v) { return v && active[size_t(v->id)]; })) continue;
+    for (auto* r : n.results) active[size_t(r->id)] = true;
+    auto is_written = [&](Value* v) { return v && tracer_.is_written_by_user(v); };
+    bool suspicious = std::ranges::any_of(args, is_written) || std::ranges::any_of(n.results, is_written);
+    if (!suspicious || !has_formula(*n.op) || n.place.checkpoint || tracer_.pack_of(n)) continue;
+    auto reads = reads_of(n, active);
+    auto check = [&](const std::vector<bool>& read, const std::vector<Value*>& values, size_t first) {
+      for (size_t k = first; k < values.size() && k < read.size(); ++k)
+        trace_runtime_check(!read[k] || !is_written(values[k]), gradients, op)
+            << "needs a tensor of shape " << to_string(values[k]->tensor.sizes()) << " for the gradient of "
+            << n.op->name() << ", which has been modified by an inplace operation"
+            << hint("write out of place, or clone() it first");
+    };
+    check(reads.operands, args, tracer_.keeps_first(n));
+    check(reads.results, n.results, 0);
+  }
+}
+
+}  // namespace facula::graph
