@@ -22,7 +22,7 @@ constexpr double kPass = 0.3;        // reading and writing an element once more
 constexpr double kAdvantage = 0.95;  // generated / library from which the model is believed
 // The speeds above were measured on a busy machine, those of tiles on one at rest; and where the model sees little advantage, a whole
 // training step (GPT of 4 layers, 128 wide) had none.
-constexpr double kTileAdvantage = 0.65;
+constexpr double kTileAdvantage = 0.8;
 
 }  // namespace
 

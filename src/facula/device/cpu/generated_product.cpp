@@ -24,7 +24,6 @@ using schedule::ceil_div;
 using P = ProductParam;
 using B = ProductBuffer;
 
-constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
 constexpr int64_t kSkinny = 16;
 constexpr int64_t kSkinnyColumns = 96;  // of a task, at most
 

@@ -10,7 +10,8 @@
 
 namespace facula::device::cpu {
 
-constexpr double kThreadWork = 65536;  // multiplications worth a thread
+constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
+constexpr double kThreadWork = 65536;     // multiplications worth a thread
 constexpr size_t kMostBuffers = 24, kMostParams = 32;
 
 // Calls f(task) for every task; threads take the next one as they become free.

@@ -20,17 +20,17 @@ using B = ProductBuffer;
 using TP = TileParam;
 using TB = TileBuffer;
 
-// The right operand as panels of tiles.
+// Columns of the right operand as panels of tiles.
 struct Panels {
   Tensor memory, ranges;
   int64_t count, steps;  // panels of a matrix, and their steps
   int64_t batch;         // words from matrix to matrix
 };
 
-Panels pack(const GeneratedProduct& p, int parts) {
+Panels pack(const GeneratedProduct& p, int parts, int64_t first, int64_t columns) {
   using Q = TilePackParam;
   Panels r;
-  r.count = ceil_div(p.n, loop::kTileBlock), r.steps = ceil_div(p.k, loop::kTileTerms);
+  r.count = ceil_div(columns, loop::kTileBlock), r.steps = ceil_div(p.k, loop::kTileTerms);
   int64_t size = r.count * r.steps * parts * loop::kPanelStep, matrices = p.b.batch ? p.count : 1;
   r.batch = p.b.batch ? size : 0;
   const int64_t words[] = {matrices * size}, ranges[] = {matrices * r.count, 2};
@@ -39,10 +39,11 @@ Panels pack(const GeneratedProduct& p, int parts) {
   auto& kernel = kernel_of(TilePackVariant{p.b.adjacent, parts, p.operand_dtype},
                            [](const TilePackVariant& v) { return tile_pack_nest(v); });
   std::array<int64_t, Q::count> params{};
-  params[Q::n] = p.n, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
+  params[Q::n] = columns, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
   params[Q::out_batch] = r.batch, params[Q::panels] = r.count, params[Q::steps] = r.steps;
   params[Q::tasks] = ranges[0];
-  void* buffers[] = {at(p.b.data, 0, p.operand_dtype), r.memory.data_ptr(), r.ranges.data_ptr()};
+  int64_t from = first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
+  void* buffers[] = {at(p.b.data, from, p.operand_dtype), r.memory.data_ptr(), r.ranges.data_ptr()};
   each_task(ranges[0], double(p.k) * double(loop::kTileBlock), [&](int64_t t) {
     codegen::Status status;
     kernel.fn(buffers, params.data(), t, t + 1, &status);
@@ -89,22 +90,6 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
   internal_check(p.k > 0 && parts > 0 && parts <= kMostParts)
       << "a product of " << p.m << "x" << p.k << "x" << p.n << " by " << parts << " parts";
   auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
-  Buffers buffers{};
-  Params params{};
-  float numbers[2];
-  set_product(p, {blocks.rows, blocks.columns, blocks.terms}, 0, p.n, numbers, TB::count, TP::count, buffers,
-              params);
-  params[TP::right_row] = p.b.adjacent == Adjacent::row ? p.b.stride : 1;
-  params[TP::right_column] = p.b.adjacent == Adjacent::row ? 1 : p.b.stride;
-  params[TP::right_batch] = p.b.batch;
-  buffers[TB::right] = at(p.b.data, 0, p.operand_dtype);
-  Panels panels;
-  if (!blocks.packs_right) {
-    panels = pack(p, parts);
-    params[P::b_batch] = panels.batch;
-    params[TP::steps] = panels.steps, params[TP::panels] = panels.count;
-    buffers[B::b] = panels.memory.data_ptr(), buffers[TB::range_right] = panels.ranges.data_ptr();
-  }
   TileVariant v{p.a.adjacent,
                 blocks.packs_right ? p.b.adjacent : Adjacent::row,
                 blocks.packs_right,
@@ -112,8 +97,33 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
                 p.alpha != 1 || p.beta != 0,
                 form_of(p)};
   auto& kernel = task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
-  double each = double(blocks.rows) * double(blocks.columns) * double(p.k);
-  run_tasks(kernel, buffers, params, each, params[P::tasks]);
+  const double each = double(blocks.rows) * double(blocks.columns) * double(p.k);
+  auto multiply = [&](int64_t first, int64_t columns, const Panels* panels) {
+    Buffers buffers{};
+    Params params{};
+    float numbers[2];
+    set_product(p, {blocks.rows, blocks.columns, blocks.terms}, first, columns, numbers, TB::count, TP::count,
+                buffers, params);
+    params[TP::right_row] = p.b.adjacent == Adjacent::row ? p.b.stride : 1;
+    params[TP::right_column] = p.b.adjacent == Adjacent::row ? 1 : p.b.stride;
+    params[TP::right_batch] = p.b.batch;
+    buffers[TB::right] = at(p.b.data, first * params[TP::right_column], p.operand_dtype);
+    if (panels) {
+      params[P::b_batch] = panels->batch;
+      params[TP::steps] = panels->steps, params[TP::panels] = panels->count;
+      buffers[B::b] = panels->memory.data_ptr(), buffers[TB::range_right] = panels->ranges.data_ptr();
+    }
+    run_tasks(kernel, buffers, params, each, params[P::tasks]);
+  };
+  if (blocks.packs_right) return multiply(0, p.n, nullptr);
+  const int64_t column = ceil_div(p.k, loop::kTileTerms) * parts * loop::kPanelStep / loop::kTileBlock *
+                         int64_t(sizeof(int32_t)) * (p.b.batch ? p.count : 1);  // bytes of one, packed
+  const int64_t most = std::max(kMostPacked / column / blocks.columns, int64_t(1)) * blocks.columns;
+  for (int64_t first = 0; first < p.n; first += most) {
+    const int64_t columns = std::min(most, p.n - first);
+    const Panels panels = pack(p, parts, first, columns);
+    multiply(first, columns, &panels);
+  }
 }
 
 bool multiplies_tiles() {
