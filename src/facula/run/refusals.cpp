@@ -29,7 +29,8 @@ class Checks {
     auto& g = step.group;
     auto look = [&](Expr x) {
       loop::each_node(x, seen_, [&](Expr e) {
-        if (e->kind == Kind::check || e->kind == Kind::divisor) all.insert(check(e));
+        bool checks = e->kind == Kind::check || e->kind == Kind::divisor;
+        if (checks && !is_of_constants(e)) all.insert(check(e));
       });
     };
     for (auto& o : g.outputs)
@@ -62,6 +63,15 @@ class Checks {
     };
     c.of = go(go, e).get();
     return c;
+  }
+  // Whether each run checks the same elements: those of constants of the graph, by constant sizes.
+  bool is_of_constants(Expr check) const {
+    bool all = true;
+    loop::visit(check, [&](Expr e) {
+      if (e->kind == Kind::load) all &= step_.inputs[size_t(e->slot)]->constant.defined();
+      if (e->kind == Kind::size || e->kind == Kind::param) all = false;
+    });
+    return all;
   }
   const Step& step_;
   loop::Seen seen_;

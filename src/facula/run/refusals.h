@@ -8,8 +8,8 @@
 
 namespace facula::run {
 
-// The number of the last step that may refuse elements which no earlier step has accepted; -1 if there is none. After it, a run
-// raises no more errors about elements, so results may be written to tensors that are visible outside.
+// The number of the last step that may refuse elements which no earlier step has accepted; -1 if there is none. Elements of constants
+// do not count: a step refuses them in each run or in none. After the step, a run raises no more errors about elements, so results may be written to tensors that are visible outside.
 int last_refusal(std::span<const schedule::Step> steps);
 
 // Tensors that the next run of a plan on this thread holds until it can no longer raise such an error: after one, they are given
