@@ -181,8 +181,32 @@ def test_the_runtime_library_is_small():
 
 def test_a_package_has_kernels_for_each_instruction_set(package):
     names = zipfile.ZipFile(package).namelist()
-    for target in _available():
+    for target in {"avx2", "avx512"} & set(_available()):
         assert any(n.startswith(f"kernels/{target}/") for n in names)
+
+
+@pytest.mark.skipif("amx" not in _available(), reason="this processor has no matrix unit for bfloat16")
+@pytest.mark.parametrize("targets", [None, ("avx2", "avx512")])
+def test_large_products_run_without_a_compiler_on_a_processor_with_amx(targets, bare, tmp_path):
+    path, x = str(tmp_path / "m.fpk"), facula.randn(512, 512)
+    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512))
+    program = export(model, (x,), dynamic_shapes=({0: Dim("batch")},))
+    facula.package(program, path, targets=targets)
+    names = {
+        t: {n for n in zipfile.ZipFile(path).namelist() if f"kernels/{t}/" in n} for t in ("avx512", "amx")
+    }
+    assert bool(names["amx"]) == (targets is None)
+    assert not {n.rpartition("/")[2] for n in names["avx512"]} & {n.rpartition("/")[2] for n in names["amx"]}
+    for rows in (512, 3000) if targets is None else (512,):
+        y = facula.randn(rows, 512)
+        np.save(f"{path}.in.npy", y.numpy())
+        packaged = ROOT / "python/facula/packaged.py"
+        done = run_alone(ONE_CALL, packaged, path, f"{path}.in.npy", library=bare, cache=tmp_path / "numpy")
+        assert done.returncode == 0, done.stderr
+        result, expected = np.load(f"{path}.out.npy"), model(y).detach().numpy()
+        if targets is None:
+            np.testing.assert_array_equal(result, expected)  # both multiply by tiles
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 class Branches(nn.Module):

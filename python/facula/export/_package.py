@@ -1,9 +1,9 @@
 """Packages: files of programs with the machine code of their kernels, for machines without LLVM or a
 compiler.
 
-A package is a file of :func:`facula.export.save` with further records ``kernels/avx2/NAME`` and
-``kernels/avx512/NAME``: the kernels that calls with the example's sizes use, for each kind of processor. The
-C interface (``facula/deploy/facula_c.h``) and :func:`facula.load_package` load it.
+A package is a file of :func:`facula.export.save` with further records ``kernels/avx2/NAME``,
+``kernels/avx512/NAME`` and ``kernels/amx/NAME``: the kernels that calls with the example's sizes use, for each
+kind of processor. Those with AMX use their own beside those for AVX-512. The C interface (``facula/deploy/facula_c.h``) and :func:`facula.load_package` load it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .exported_program import ExportedProgram
 
 __all__ = ["package"]
 
-TARGETS = ("avx2", "avx512")
+TARGETS = ("avx2", "avx512", "amx")
 # Runs a program with zeros of these sizes in another process, which uses one instruction set and
 # records its kernels.
 _RECORDER = """
@@ -58,7 +58,7 @@ def package(
     """Writes a program, exported or traced (also a training step), to a package that runs without LLVM or a
     compiler.
 
-    The package contains the kernels for ``targets``, of "avx2" and "avx512"; by default for all that this
+    The package contains the kernels for ``targets``, of "avx2", "avx512" and "amx"; by default for all that this
     processor has, because they are run while they are recorded. ``sizes`` names further sizes of the
     program's Dims, besides those of the example, that calls will have: ``[{"batch": 2}, {"batch": 64}]``.
     Kernels hardly depend on sizes, so that other sizes usually work too; a call that needs a kernel
@@ -82,7 +82,13 @@ def package(
 def _available() -> list[str]:
     """Returns the instruction sets of this processor."""
     flags = Path("/proc/cpuinfo").read_text()
-    return ["avx2", *(["avx512"] if all(f" avx512{x}" in flags for x in ("f", "bw", "dq", "vl")) else [])]
+    needed = {"avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"), "amx": ("amx_bf16", "amx_tile")}
+    available = ["avx2"]
+    for target, names in needed.items():
+        if not all(f" {name}" in flags for name in names):
+            break
+        available.append(target)
+    return available
 
 
 def _calls(program: Any, sizes: list[dict[str, int]]) -> list[list]:
@@ -117,12 +123,13 @@ def _recorded(plain: str, folder: str, targets: list[str], calls: list) -> dict[
     libraries = json.dumps(sorted(ops.loaded_libraries))  # of operators and classes that the program calls
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     folders, recorders = {t: os.path.join(folder, t) for t in targets}, {}
+    capability = {"amx": ""}  # the name of all that the processor has
     try:
         for target, kernels in folders.items():
             os.mkdir(kernels, mode=0o700)
             recorders[target] = subprocess.Popen(
                 [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls), libraries],
-                env=os.environ | {"FACULA_CPU_CAPABILITY": target, "PYTHONPATH": path},
+                env=os.environ | {"FACULA_CPU_CAPABILITY": capability.get(target, target), "PYTHONPATH": path},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -136,6 +143,9 @@ def _recorded(plain: str, folder: str, targets: list[str], calls: list) -> dict[
             if recorder.poll() is None:
                 recorder.kill()
             recorder.wait()
+    if {"avx512", "amx"} <= set(folders):
+        for name in set(os.listdir(folders["avx512"])) & set(os.listdir(folders["amx"])):
+            os.remove(os.path.join(folders["amx"], name))
     return folders
 
 

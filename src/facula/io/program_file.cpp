@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "facula/base/error.h"
+#include "facula/base/matrix_unit.h"
 #include "facula/codegen/packaged.h"
 #include "facula/io/archive.h"
 #include "facula/io/json.h"
@@ -170,13 +171,15 @@ class ProgramFile {
 
 size_t add_kernels_of(const std::string& path) {
   ArchiveReader archive("load", path);
-  std::string folder = std::string("kernels/") + codegen::instruction_set() + "/";
+  std::vector<std::string> folders{std::string("kernels/") + codegen::instruction_set() + "/"};
+  if (has_matrix_unit()) folders.push_back("kernels/amx/");
   size_t count = 0;
-  for (auto& [name, record] : archive.records()) {
-    if (name.compare(0, folder.size(), folder)) continue;
-    codegen::add_packaged_object(name.substr(folder.size()), archive.read(name));
-    ++count;
-  }
+  for (auto& [name, record] : archive.records())
+    for (auto& folder : folders)
+      if (name.starts_with(folder)) {
+        codegen::add_packaged_object(name.substr(folder.size()), archive.read(name));
+        ++count;
+      }
   return count;
 }
 

@@ -35,8 +35,9 @@ bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOpe
 void run(const GeneratedProduct& p);
 // By a matrix unit, or its steps one by one: each operand as the sum of `parts` bfloat16 (tile_nest.h).
 void run_by_tiles(const GeneratedProduct& p, int parts);
-// Whether this processor has a matrix unit that does what loop/tiles.h says, and kernels for it can be compiled. The first
-// call tries it.
+// Whether there are kernels for this product by tiles in a process that cannot compile.
+bool has_tile_kernels(const GeneratedProduct& p, int parts);
+// Whether this processor has a matrix unit that does what loop/tiles.h says. The first call tries it.
 bool multiplies_tiles();
 constexpr int kMostParts = 3;
 void run(const GeneratedProduct& p,

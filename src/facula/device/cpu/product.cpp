@@ -12,6 +12,7 @@
 #include "facula/base/parallel.h"
 #include "facula/base/processor.h"
 #include "facula/base/settings.h"
+#include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/device/cpu/cpu.h"
 #include "facula/device/cpu/generated_product.h"
@@ -497,34 +498,6 @@ MatrixOperand operand_of(const char* data, int64_t rs, int64_t cs, int64_t batch
 bool can_be_generated(const Problem& p) {
   return p.dtype == DType::Float32 || (is_short(p.dtype) && is(p.beta, 0));
 }
-// The number of bfloat16 that each operand is divided into for a matrix unit (tile_nest.h); 0: it does not multiply.
-int tile_parts(const Problem& p) {
-  if (!can_be_generated(p) || p.dtype == DType::Float16) return 0;
-  const bool wide = p.dtype == DType::Float32;
-  const int parts = wide ? kMostParts - int(matmul_precision()) : 1;
-  if (settings().products == "tiles") return parts;
-  // oneDNN multiplies bfloat16 by the same unit, and faster.
-  if (!wide || !settings().products.empty() || !multiplies_tiles()) return 0;
-  const schedule::ProductShape shape{p.m, p.n, p.k, p.count()};
-  return schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes()) ? parts : 0;
-}
-
-// Whether generated kernels multiply, and an `epilogue` follows: where they can and FACULA_PRODUCTS wants them, or they are faster.
-bool is_generated(const Problem& p, bool epilogue = false) {
-  const std::string& wish = settings().products;
-  value_check(wish.empty() || wish == "generated" || wish == "library" || wish == "tiles", "FACULA_PRODUCTS")
-      << "must be 'generated', 'library' or 'tiles', but got '" << wish << "'";
-  bool possible = can_be_generated(p);
-  if (!possible || !wish.empty()) return possible && (wish == "generated" || tile_parts(p));
-  if (tile_parts(p)) return true;
-  if (is_short(p.dtype)) return p.dtype == DType::BFloat16 && !multiplies_short();
-  bool plain = is(p.alpha, 1) && is(p.beta, 0);
-  constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
-  auto a = operand_of(p.a, p.a_rs, p.a_cs, 0), b = operand_of(p.b, p.b_rs, p.b_cs, 0);
-  if (is_skinny(p.m, p.count(), a, b)) return plain && double(p.m) * double(p.n) * double(p.k) > kWorth;
-  return plain && schedule::prefers_generated({p.m, p.n, p.k, p.count()}, epilogue, codegen::vector_lanes(),
-                                              cache_sizes());
-}
 // `value`, or the element itself, behind the addition of a bias, which comes after the operands of `e`.
 schedule::Epilogue behind_bias(const schedule::Epilogue& e, DType d, loop::Expr value) {
   loop::Expr sum = loop::local(schedule::kResultElement, DType::Float32);
@@ -536,6 +509,68 @@ schedule::Epilogue behind_bias(const schedule::Epilogue& e, DType d, loop::Expr 
                    : biased;
   return both;
 }
+// The product of matrices at these addresses as generated kernels take it; `operands` gets those of its epilogue.
+GeneratedProduct generated(const Problem& p, const EpilogueCall* epilogue, const char* a, const char* b,
+                           float* out, char* result, SmallVector<void*, 8>& operands) {
+  const Batch batch = p.batch.size() == 1 ? p.batch[0] : Batch{1, 0, 0, 0};
+  GeneratedProduct g{p.m,
+                     p.n,
+                     p.k,
+                     batch.size,
+                     operand_of(a, p.a_rs, p.a_cs, batch.a),
+                     operand_of(b, p.b_rs, p.b_cs, batch.b),
+                     out,
+                     p.n,
+                     batch.out,
+                     float(p.alpha.to_double()),
+                     float(p.beta.to_double())};
+  if (p.dtype != DType::Float32) g.result = result, g.operand_dtype = g.result_dtype = p.dtype;
+  if (epilogue) {
+    g.epilogue = epilogue->function;
+    for (void* x : epilogue->operands) operands.push_back(x);
+    g.params = epilogue->params;
+    if (epilogue->out != result) g.result = static_cast<float*>(epilogue->out);
+  }
+  if (p.bias) {
+    if (epilogue && g.result) g.saved = behind_bias(g.epilogue, p.dtype, loop::Expr());
+    g.epilogue = behind_bias(g.epilogue, p.dtype, g.epilogue.value);
+    operands.push_back(const_cast<void*>(p.bias));
+  }
+  g.operands = operands;
+  return g;
+}
+// The number of bfloat16 that each operand is divided into for a matrix unit (tile_nest.h); 0: it does not multiply.
+int tile_parts(const Problem& p, const EpilogueCall* epilogue) {
+  if (!can_be_generated(p) || p.dtype == DType::Float16) return 0;
+  const bool wide = p.dtype == DType::Float32;
+  const int parts = wide ? kMostParts - int(matmul_precision()) : 1;
+  if (settings().products == "tiles") return parts;
+  // oneDNN multiplies bfloat16 by the same unit, and faster.
+  if (!wide || !settings().products.empty() || !multiplies_tiles()) return 0;
+  const schedule::ProductShape shape{p.m, p.n, p.k, p.count()};
+  if (!schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes())) return 0;
+  if (codegen::can_compile()) return parts;
+  SmallVector<void*, 8> operands;  // a package may have been made on a processor without the unit
+  auto* out = reinterpret_cast<float*>(p.out);
+  return has_tile_kernels(generated(p, epilogue, p.a, p.b, out, p.out, operands), parts) ? parts : 0;
+}
+
+// Whether generated kernels multiply, and an `epilogue` follows: where they can and FACULA_PRODUCTS wants them, or they are faster.
+bool is_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
+  const std::string& wish = settings().products;
+  value_check(wish.empty() || wish == "generated" || wish == "library" || wish == "tiles", "FACULA_PRODUCTS")
+      << "must be 'generated', 'library' or 'tiles', but got '" << wish << "'";
+  bool possible = can_be_generated(p);
+  if (!possible || !wish.empty()) return possible && (wish == "generated" || tile_parts(p, epilogue));
+  if (tile_parts(p, epilogue)) return true;
+  if (is_short(p.dtype)) return p.dtype == DType::BFloat16 && !multiplies_short();
+  bool plain = is(p.alpha, 1) && is(p.beta, 0);
+  constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
+  auto a = operand_of(p.a, p.a_rs, p.a_cs, 0), b = operand_of(p.b, p.b_rs, p.b_cs, 0);
+  if (is_skinny(p.m, p.count(), a, b)) return plain && double(p.m) * double(p.n) * double(p.k) > kWorth;
+  return plain && schedule::prefers_generated({p.m, p.n, p.k, p.count()}, epilogue, codegen::vector_lanes(),
+                                              cache_sizes());
+}
 void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
   const bool one = p.batch.size() <= 1, rounds = p.dtype != DType::Float32;
   Tensor sums;  // of a result that is rounded
@@ -543,34 +578,11 @@ void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
     const int64_t elements[] = {p.m * p.n * (one ? p.count() : 1)};
     sums = Tensor::empty(IntSpan(elements), DType::Float32);
   }
-  const Batch batch = one && !p.batch.empty() ? p.batch[0] : Batch{1, 0, 0, 0};
   each_matrix(p, 0, one ? 1 : p.count(), [&](const char* a, const char* b, char* out) {
-    GeneratedProduct g{p.m,
-                       p.n,
-                       p.k,
-                       batch.size,
-                       operand_of(a, p.a_rs, p.a_cs, batch.a),
-                       operand_of(b, p.b_rs, p.b_cs, batch.b),
-                       rounds ? sums.data<float>() : reinterpret_cast<float*>(out),
-                       p.n,
-                       batch.out,
-                       float(p.alpha.to_double()),
-                       float(p.beta.to_double())};
     SmallVector<void*, 8> operands;
-    if (rounds) g.result = out, g.operand_dtype = g.result_dtype = p.dtype;
-    if (epilogue) {
-      g.epilogue = epilogue->function;
-      for (void* x : epilogue->operands) operands.push_back(x);
-      g.params = epilogue->params;
-      if (epilogue->out != out) g.result = static_cast<float*>(epilogue->out);
-    }
-    if (p.bias) {
-      if (epilogue && g.result) g.saved = behind_bias(g.epilogue, p.dtype, loop::Expr());
-      g.epilogue = behind_bias(g.epilogue, p.dtype, g.epilogue.value);
-      operands.push_back(const_cast<void*>(p.bias));
-    }
-    g.operands = operands;
-    if (int parts = tile_parts(p)) run_by_tiles(g, parts);
+    float* to = rounds ? sums.data<float>() : reinterpret_cast<float*>(out);
+    auto g = generated(p, epilogue, a, b, to, out, operands);
+    if (int parts = tile_parts(p, epilogue)) run_by_tiles(g, parts);
     else run(g);
   });
 }
@@ -836,7 +848,7 @@ bool multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
   bool other = is_apart(p, out, rows) || fits_small_batch(p) || fits_narrow_right(p) || is_long_sum(p) ||
                fits_tiny(p) || is_vector(p);
   bool fits = epilogue.operands.size() < kMostEpilogue && epilogue.params.size() < kMostEpilogue;
-  if (other || !fits || p.batch.size() > 1 || !is_generated(p, true)) return false;
+  if (other || !fits || p.batch.size() > 1 || !is_generated(p, &epilogue)) return false;
   by_generated(p, &epilogue);
   return true;
 }

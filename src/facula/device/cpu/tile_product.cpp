@@ -1,10 +1,13 @@
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "facula/base/matrix_unit.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
+#include "facula/codegen/named.h"
 #include "facula/device/cpu/product_run.h"
 #include "facula/device/cpu/tile_nest.h"
 #include "facula/schedule/flatten.h"
@@ -27,6 +30,9 @@ struct Panels {
   int64_t batch;         // words from matrix to matrix
 };
 
+const codegen::Kernel& kernel_of_pack(const TilePackVariant& v) {
+  return kernel_of(v, [](const TilePackVariant& w) { return tile_pack_nest(w); });
+}
 Panels pack(const GeneratedProduct& p, int parts, int64_t first, int64_t columns) {
   using Q = TilePackParam;
   Panels r;
@@ -36,8 +42,7 @@ Panels pack(const GeneratedProduct& p, int parts, int64_t first, int64_t columns
   const int64_t words[] = {matrices * size}, ranges[] = {matrices * r.count, 2};
   r.memory = Tensor::empty(IntSpan(words), DType::Int32);
   r.ranges = Tensor::empty(IntSpan(ranges), DType::Float32);
-  auto& kernel = kernel_of(TilePackVariant{p.b.adjacent, parts, p.operand_dtype},
-                           [](const TilePackVariant& v) { return tile_pack_nest(v); });
+  auto& kernel = kernel_of_pack({p.b.adjacent, parts, p.operand_dtype});
   std::array<int64_t, Q::count> params{};
   params[Q::n] = columns, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
   params[Q::out_batch] = r.batch, params[Q::panels] = r.count, params[Q::steps] = r.steps;
@@ -75,6 +80,7 @@ bool is_as_described() {
   n.buffers = {{DType::Int32}, {DType::Int32}, {DType::Float32, true}};
   n.task_var = 0, n.tasks = n.cost = number(1);
   n.body.push_back(std::move(s));
+  if (!codegen::can_compile() && !codegen::find_kernel(codegen::name_of(n), n.name)) return false;
   std::vector<float> out(kTileBlock * kTileBlock), expected(out.size());
   void* buffers[] = {left.data(), right.data(), out.data()};
   codegen::Status status;
@@ -85,18 +91,47 @@ bool is_as_described() {
 
 }  // namespace
 
+namespace {
+
+TileVariant variant_of(const GeneratedProduct& p, int parts, bool packs_right) {
+  return {p.a.adjacent,
+          packs_right ? p.b.adjacent : Adjacent::row,
+          packs_right,
+          parts,
+          p.alpha != 1 || p.beta != 0,
+          form_of(p)};
+}
+const TaskKernel& kernel_of_tiles(const TileVariant& v) {
+  return task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
+}
+bool has_kernel(const loop::Nest& n) { return codegen::find_kernel(codegen::name_of(n), n.name); }
+
+}  // namespace
+
+bool has_tile_kernels(const GeneratedProduct& p, int parts) {
+  using Variants = std::pair<TileVariant, TilePackVariant>;
+  static std::map<Variants, bool> known;
+  static TableMutex mutex;
+  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
+  Variants v{variant_of(p, parts, blocks.packs_right), {p.b.adjacent, parts, p.operand_dtype}};
+  std::lock_guard lock(mutex);
+  auto [it, fresh] = known.try_emplace(v);
+  if (fresh)
+    it->second =
+        has_kernel(tile_nest(v.first).nest) && (blocks.packs_right || has_kernel(tile_pack_nest(v.second)));
+  return it->second;
+}
+
 void run_by_tiles(const GeneratedProduct& p, int parts) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return;
   internal_check(p.k > 0 && parts > 0 && parts <= kMostParts)
       << "a product of " << p.m << "x" << p.k << "x" << p.n << " by " << parts << " parts";
   auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
-  TileVariant v{p.a.adjacent,
-                blocks.packs_right ? p.b.adjacent : Adjacent::row,
-                blocks.packs_right,
-                parts,
-                p.alpha != 1 || p.beta != 0,
-                form_of(p)};
-  auto& kernel = task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
+  auto& kernel = kernel_of_tiles(variant_of(p, parts, blocks.packs_right));
+  if (codegen::records_kernels()) {  // for other numbers of threads and other sizes, too
+    kernel_of_tiles(variant_of(p, parts, !blocks.packs_right));
+    kernel_of_pack({p.b.adjacent, parts, p.operand_dtype});
+  }
   const double each = double(blocks.rows) * double(blocks.columns) * double(p.k);
   auto multiply = [&](int64_t first, int64_t columns, const Panels* panels) {
     Buffers buffers{};
@@ -127,8 +162,7 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
 }
 
 bool multiplies_tiles() {
-  // Packages have the kernels of processors without the unit.
-  static const bool right = has_matrix_unit() && codegen::can_compile() && is_as_described();
+  static const bool right = has_matrix_unit() && is_as_described();
   return right;
 }
 
