@@ -2,8 +2,9 @@
 compiler.
 
 A package is a file of :func:`facula.export.save` with further records ``kernels/avx2/NAME``,
-``kernels/avx512/NAME`` and ``kernels/amx/NAME``: the kernels that calls with the example's sizes use, for each
-kind of processor. Those with AMX use their own beside those for AVX-512. The C interface (``facula/deploy/facula_c.h``) and :func:`facula.load_package` load it.
+``kernels/avx512/NAME`` and ``kernels/amx/NAME``: the kernels that calls with the example's sizes use, for
+each kind of processor. Processors with AMX use the last ones and those for AVX-512. The C interface
+(``facula/deploy/facula_c.h``) and :func:`facula.load_package` load it.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def package(
     """Writes a program, exported or traced (also a training step), to a package that runs without LLVM or a
     compiler.
 
-    The package contains the kernels for ``targets``, of "avx2", "avx512" and "amx"; by default for all that this
-    processor has, because they are run while they are recorded. ``sizes`` names further sizes of the
+    The package contains the kernels for ``targets``, of "avx2", "avx512" and "amx"; by default for all that
+    this processor has, because they are run while they are recorded. ``sizes`` names further sizes of the
     program's Dims, besides those of the example, that calls will have: ``[{"batch": 2}, {"batch": 64}]``.
     Kernels hardly depend on sizes, so that other sizes usually work too; a call that needs a kernel
     which the package lacks raises an error where there is no compiler.
@@ -129,7 +130,8 @@ def _recorded(plain: str, folder: str, targets: list[str], calls: list) -> dict[
             os.mkdir(kernels, mode=0o700)
             recorders[target] = subprocess.Popen(
                 [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls), libraries],
-                env=os.environ | {"FACULA_CPU_CAPABILITY": capability.get(target, target), "PYTHONPATH": path},
+                env=os.environ
+                | {"FACULA_CPU_CAPABILITY": capability.get(target, target), "PYTHONPATH": path},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -110,12 +110,12 @@ bool has_kernel(const loop::Nest& n) { return codegen::find_kernel(codegen::name
 
 bool has_tile_kernels(const GeneratedProduct& p, int parts) {
   using Variants = std::pair<TileVariant, TilePackVariant>;
-  static std::map<Variants, bool> known;
+  static std::map<Variants, bool> available;
   static TableMutex mutex;
   auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
   Variants v{variant_of(p, parts, blocks.packs_right), {p.b.adjacent, parts, p.operand_dtype}};
   std::lock_guard lock(mutex);
-  auto [it, fresh] = known.try_emplace(v);
+  auto [it, fresh] = available.try_emplace(v);
   if (fresh)
     it->second =
         has_kernel(tile_nest(v.first).nest) && (blocks.packs_right || has_kernel(tile_pack_nest(v.second)));
