@@ -431,3 +431,19 @@ def test_dispatch_modes_see_the_calls_within():
         return mode.get_total_flops()
 
     assert same_as_eager(f) == 2 * 2 * 3 * 2
+
+
+def test_pieces_of_unsafe_split_are_written_with_gradients():
+    """To autograd they have no base, unlike those of split."""
+
+    def f(w, cut):
+        piece = cut(w * w)[0]
+        piece.relu_()
+        return piece.sum()
+
+    for cut in (lambda x: x.unsafe_split(1, 1), lambda x: x.unsafe_chunk(2, 1)):
+        w = facula.tensor([[1.0, 2.0], [-3.0, 4.0]], requires_grad=True)
+        facula.compile(f)(w, cut).backward()
+        assert w.grad.tolist() == [[2, 0], [-6, 0]]
+        traced = facula.program.trace(lambda w, cut=cut: facula.autograd.grad(f(w, cut), w)[0], w)
+        assert traced(w).tolist() == [[2, 0], [-6, 0]]

@@ -232,7 +232,7 @@ void Tracer::check_target(const Operator& o, Value* written, std::span<const op:
                           bool recording) const {
   Value* base = cells_.version_of(written);
   for (Value* v = written; recording && v != base; v = operands(*v->producer)[0])
-    trace_runtime_check(!op::shares_node(*v->producer->op), gradients, o.name())
+    trace_runtime_check(apart_.count(v->producer) || !op::shares_node(*v->producer->op), gradients, o.name())
         << "writes result " << v->result << " of " << v->producer->op->name()
         << ", a function that returns multiple views, whose results may not be written with gradients"
         << hint("write out of place, or take a slice");
@@ -266,10 +266,15 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   if (first->constant.defined()) check_names(o, first->constant);
   bool of_leaf = v != base && first->constant.defined() && first->constant.requires_grad() &&
                  !first->constant.impl()->has_node;
-  runtime_check(!captures_ || inner_depth_ || !of_leaf || !target.requires_grad() ||
-                    !autograd::grad_enabled(),
-                o.name())
-      << "a view of a leaf Variable that requires grad is being used in an in-place operation.";
+  if (captures_ && !inner_depth_ && of_leaf && target.requires_grad() && autograd::grad_enabled()) {
+    bool apart = false;
+    for (Value* at = v; at != base; at = operands(*at->producer)[0]) apart |= apart_.count(at->producer) > 0;
+    trace_check(!apart, memory, o.name())
+        << "writes to a piece of a leaf that requires grad, which a traced function has not yet"
+        << hint("clone() it");
+    runtime_check(false, o.name())
+        << "a view of a leaf Variable that requires grad is being used in an in-place operation.";
+  }
   trace_check(backward_begin_ < 0 || (first->id >= backward_begin_ && !first->constant.defined()),
               custom_function, o.name())
       << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");

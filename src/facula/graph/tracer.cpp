@@ -196,6 +196,8 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool calls = o.calls() || (foreign && foreign->functions->is_composite());
   Results results = calls ? inlined(o, values) : record(o, values);
   if (o.is<op::View>()) check_views(results);
+  if (captures_ && op::gives_separate_parts(o))
+    for (size_t k = 0; k < results.size(); ++k) apart_.insert(value_of(results[k])->producer);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
       if (!results[k].defined() || handed_back(results[k], operands)) continue;

@@ -275,6 +275,8 @@ class Tracer final : public op::Mode {
   const SourceLine* line_ = nullptr;  // of calls that are made on behalf of an earlier call
   std::unordered_map<const Node*, std::shared_ptr<const autograd::PackHook>> packs_;
   std::unordered_set<const Node*> in_place_;
+  std::unordered_set<const Node*>
+      apart_;  // calls that gave views which autograd takes for tensors of their own, as unsafe_split
   bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
   int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function

@@ -20,6 +20,11 @@ bool shares_node(const Operator& view) {
   return view.schema.returns[0].list && !(fixed && fixed->text == grad_name("Slice"));
 }
 
+bool gives_separate_parts(const Operator& o) {
+  auto* fixed = o.grad_name.target<FixedGradName>();
+  return fixed && fixed->text.starts_with("UnsafeSplit");
+}
+
 void check_views(const char* op, int64_t count) {
   runtime_check(count <= thread_state.most_views, op) << "cannot make " << count << " tensors";
 }

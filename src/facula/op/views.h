@@ -23,6 +23,8 @@ class CallLimit {
 // can be written.
 class Operator;
 bool shares_node(const Operator& view);
+// Whether autograd takes the views that a call gives for tensors without a base, as those of unsafe_split.
+bool gives_separate_parts(const Operator& o);
 
 // RuntimeError if `op` may not create that many.
 void check_views(const char* op, int64_t count);

@@ -151,13 +151,16 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
     run_tasks(kernel, buffers, params, each, params[P::tasks]);
   };
   if (blocks.packs_right) return multiply(0, p.n, nullptr);
-  const int64_t column = ceil_div(p.k, loop::kTileTerms) * parts * loop::kPanelStep / loop::kTileBlock *
-                         int64_t(sizeof(int32_t)) * (p.b.batch ? p.count : 1);  // bytes of one, packed
-  const int64_t most = std::max(kMostPacked / column / blocks.columns, int64_t(1)) * blocks.columns;
+  constexpr int64_t kMostPanels =
+      2 * kMostPacked;  // bytes, because parts take half as much again as the numbers
+  const int64_t panel = ceil_div(p.k, loop::kTileTerms) * parts * loop::kPanelStep *
+                        int64_t(sizeof(int32_t)) * (p.b.batch ? p.count : 1);
+  const int64_t panels = ceil_div(p.n, loop::kTileBlock), pieces = ceil_div(panels * panel, kMostPanels);
+  const int64_t most = ceil_div(panels, std::min(pieces, panels)) * loop::kTileBlock;
   for (int64_t first = 0; first < p.n; first += most) {
     const int64_t columns = std::min(most, p.n - first);
-    const Panels panels = pack(p, parts, first, columns);
-    multiply(first, columns, &panels);
+    const Panels packed = pack(p, parts, first, columns);
+    multiply(first, columns, &packed);
   }
 }
 
