@@ -447,3 +447,15 @@ def test_pieces_of_unsafe_split_are_written_with_gradients():
         assert w.grad.tolist() == [[2, 0], [-6, 0]]
         traced = facula.program.trace(lambda w, cut=cut: facula.autograd.grad(f(w, cut), w)[0], w)
         assert traced(w).tolist() == [[2, 0], [-6, 0]]
+
+
+def test_a_piece_of_unsafe_split_is_written_twice():
+    def f(w):
+        piece = (w * w).unsafe_split(1, 1)[0]
+        piece.fill_diagonal_(1)
+        piece.masked_fill_(piece != piece, 0)
+        return piece.sum()
+
+    w = facula.tensor([[1.0, 2.0], [-3.0, 4.0]], requires_grad=True)
+    facula.compile(f)(w).backward()
+    assert w.grad.tolist() == [[0, 0], [-6, 0]]

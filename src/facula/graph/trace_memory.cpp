@@ -156,7 +156,13 @@ Value* Tracer::current(Value* v) {
   if (cells_.any_stale()) check_written(v);
   Value* base = cells_.version_of(v);
   Value* now = now_of(base);
-  return now == base ? v : seen_through(v, base, now);
+  if (now == base) return v;
+  Value* seen = seen_through(v, base, now);
+  Value* to = seen;
+  for (Value* from = v; !apart_.empty() && from != base && to != now;
+       from = operands(*from->producer)[0], to = operands(*to->producer)[0])
+    if (apart_.count(from->producer)) apart_.insert(to->producer);
+  return seen;
 }
 
 Value* Tracer::now_of(Value* base) {
@@ -231,8 +237,9 @@ void Tracer::check_names(const Operator& o, const Tensor& written) const {
 void Tracer::check_target(const Operator& o, Value* written, std::span<const op::Value> args,
                           bool recording) const {
   Value* base = cells_.version_of(written);
-  for (Value* v = written; recording && v != base; v = operands(*v->producer)[0])
-    trace_runtime_check(apart_.count(v->producer) || !op::shares_node(*v->producer->op), gradients, o.name())
+  for (Value* v = written; recording && v != base && !apart_.count(v->producer);
+       v = operands(*v->producer)[0])
+    trace_runtime_check(!op::shares_node(*v->producer->op), gradients, o.name())
         << "writes result " << v->result << " of " << v->producer->op->name()
         << ", a function that returns multiple views, whose results may not be written with gradients"
         << hint("write out of place, or take a slice");
