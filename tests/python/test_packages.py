@@ -209,6 +209,31 @@ def test_large_products_run_without_a_compiler_on_a_processor_with_amx(targets, 
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
+THREADS = """
+import sys, os, ctypes, importlib.util, numpy
+spec = importlib.util.spec_from_file_location("packaged", sys.argv[1])
+packaged = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(packaged)
+program = packaged.load_package(sys.argv[2], sys.argv[4])
+ctypes.CDLL(sys.argv[4]).facula_set_threads(int(sys.argv[3]))
+program(numpy.ones((512, 512), "float32"))
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_calls_use_all_cores_if_the_number_of_threads_is_zero(bare, tmp_path):
+    path = str(tmp_path / "m.fpk")
+    facula.package(export(nn.Sequential(nn.Linear(512, 512), nn.GELU()), (facula.randn(512, 512),)), path)
+    packaged = ROOT / "python/facula/packaged.py"
+    counts = []
+    for threads in (1, 2, 0):
+        done = run_alone(THREADS, packaged, path, threads, library=bare, cache=tmp_path / "cache")
+        assert done.returncode == 0, done.stderr
+        counts.append(int(done.stdout))
+    assert counts[0] < counts[1] <= counts[2]
+
+
 class Branches(nn.Module):
     """Functions that a call with zeros does not reach."""
 

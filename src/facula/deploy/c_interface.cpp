@@ -3,6 +3,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "facula/autograd/autograd.h"
 #include "facula/base/error.h"
@@ -97,7 +98,7 @@ const char* facula_error(void) { return last_error().c_str(); }
 
 int facula_set_threads(int count) {
   return guarded(1, [&] {
-    facula::set_num_threads(count);
+    facula::set_num_threads(count > 0 ? count : int(std::thread::hardware_concurrency()));
     return 0;
   });
 }
