@@ -217,6 +217,34 @@ class _Storage:
     def _facts(self) -> str:
         return ""
 
+    @classmethod
+    def from_buffer(
+        cls,
+        buffer: Any,
+        byte_order: str | None = None,
+        count: int = -1,
+        offset: int = 0,
+        *,
+        dtype: Any = None,
+    ) -> Any:
+        """Returns a storage with a copy of the elements of a buffer.
+
+        Args:
+            byte_order: "little", "big" or "native"; bytes have none.
+            count: the number of elements, by default all behind ``offset``.
+            offset: the number of bytes that are left out.
+            dtype: the dtype of the elements, by default that of the class, or bytes.
+        Raises:
+            ValueError: the buffer does not have so many elements, or there is no such order of bytes.
+
+        >>> facula.UntypedStorage.from_buffer(bytes([1, 2]), "big", dtype=facula.int16).tolist()
+        [2, 1]
+        >>> facula.ShortStorage.from_buffer(bytes([0, 1, 2, 3]), "big").tolist()
+        [1, 515]
+        """
+        elements = _elements_of(buffer, byte_order, count, offset, cls._kind_of_buffer(dtype))
+        return UntypedStorage(elements) if issubclass(cls, UntypedStorage) else TypedStorage(elements)
+
 
 class UntypedStorage(_Storage):
     """A storage as bytes."""
@@ -244,6 +272,10 @@ class UntypedStorage(_Storage):
         # NumPy creates a separate storage of the part: tensors over it cannot exceed it.
         return UntypedStorage(_C.from_numpy(self._elements[start : max(start, stop)].numpy()))
 
+    @classmethod
+    def _kind_of_buffer(cls, dtype: Any) -> Any:
+        return dtype or _C.uint8
+
     @staticmethod
     def from_file(filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """Maps the first ``nbytes`` bytes of a file into memory.
@@ -259,31 +291,6 @@ class UntypedStorage(_Storage):
         mapped = UntypedStorage(map_file(filename, shared, nbytes))
         mapped._filename = filename if shared else None
         return mapped
-
-    @classmethod
-    def from_buffer(
-        cls,
-        buffer: Any,
-        byte_order: str | None = None,
-        count: int = -1,
-        offset: int = 0,
-        *,
-        dtype: Any = None,
-    ) -> UntypedStorage:
-        """Returns a copy of the bytes of a buffer. ``byte_order`` is that of its elements of ``dtype``.
-
-        Args:
-            byte_order: "little", "big" or "native"; bytes have none.
-            count: the number of elements, by default all behind ``offset``.
-            offset: the number of bytes that are left out.
-            dtype: the dtype of the elements, by default bytes.
-        Raises:
-            ValueError: the buffer does not have so many elements, or there is no such order of bytes.
-
-        >>> facula.UntypedStorage.from_buffer(bytes([1, 2]), "big", dtype=facula.int16).tolist()
-        [2, 1]
-        """
-        return UntypedStorage(_elements_of(buffer, byte_order, count, offset, dtype or _C.uint8))
 
 
 class TypedStorage(_Storage):
@@ -335,23 +342,9 @@ class TypedStorage(_Storage):
         return cls(wrap_storage=UntypedStorage.from_file(filename, shared, size * width))
 
     @classmethod
-    def from_buffer(
-        cls,
-        buffer: Any,
-        byte_order: str | None = None,
-        count: int = -1,
-        offset: int = 0,
-        *,
-        dtype: Any = None,
-    ) -> Any:
-        """Returns a copy of the elements in a buffer, as ``UntypedStorage.from_buffer`` does.
-
-        >>> facula.ShortStorage.from_buffer(bytes([0, 1, 2, 3]), "big").tolist()
-        [1, 515]
-        """
+    def _kind_of_buffer(cls, dtype: Any) -> Any:
         own = vars(cls).get("dtype")
-        kind = own if isinstance(own, _C.dtype) else dtype or _C.get_default_dtype()
-        return TypedStorage(_elements_of(buffer, byte_order, count, offset, kind))
+        return own if isinstance(own, _C.dtype) else dtype or _C.get_default_dtype()
 
 
 class QuantizedStorage(TypedStorage):

@@ -250,6 +250,17 @@ TEST(TileProduct, HasTheSameBitsForAnyNumberOfThreads) {
   set_num_threads(threads);
 }
 
+// The bound by which most products are not considered for tiles must not exclude one that the model would choose.
+TEST(TileCost, IsNotBelowItsBound) {
+  for (int round = 0; round < 500; ++round) {
+    schedule::ProductShape s{int64_t(up_to(3000)), int64_t(up_to(5000)), int64_t(up_to(9000)),
+                             int64_t(up_to(3))};
+    for (int parts = 1; parts <= kMostParts; ++parts)
+      ASSERT_LE(schedule::least_tile_cost(s, parts), schedule::tile_cost(s, parts) * (1 + 1e-12))
+          << s.count << " of " << s.m << "x" << s.k << "x" << s.n;
+  }
+}
+
 // ---- the nests by the interpreter
 
 Data bytes_of(const void* x, size_t elements, DType d) {

@@ -732,6 +732,8 @@ constexpr size_t kMaxEntries = 1 << 14, kMaxGuarded = 256;
 
 }  // namespace
 
+bool has_formula(const op::Operator& o) { return o.vjp || o.is<op::Pointwise>() || o.is<op::Loop>(); }
+
 std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted, const GradTypes& grads) {
   static TableMutex& mutex = *new TableMutex;
   static auto& table = *new Bounded<Key, std::vector<Entry>, op::WordsHash>(kMaxEntries);

@@ -49,6 +49,8 @@ using Flags = SmallVector<bool, 16>;
 using GradTypes = SmallVector<std::optional<DType>, 8>;
 // `wanted`: by tensor. `grads`: dtypes of the gradients that arrive, by result.
 std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted, const GradTypes& grads);
+// Whether the operator has a gradient by a rule or by its body.
+bool has_formula(const op::Operator& o);
 // Gradients by tensor.
 op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v);
 

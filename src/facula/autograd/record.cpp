@@ -44,8 +44,6 @@ Flags wanted_by(const op::Operator& o, std::span<const op::Value> args) {
   return wanted;
 }
 
-bool has_formula(const op::Operator& o) { return o.vjp || o.is<op::Pointwise>() || o.is<op::Loop>(); }
-
 class OperatorNode final : public Node, public CallNode, public detail::Recycled<OperatorNode> {
  public:
   OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs,

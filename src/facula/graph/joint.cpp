@@ -6,6 +6,8 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
+#include "facula/autograd/tracing.h"
+#include "facula/graph/node_formula.h"
 #include "facula/graph/passes.h"
 #include "facula/graph/trace.h"
 #include "facula/op/foreign.h"
@@ -18,6 +20,13 @@ namespace {
 
 bool carries_gradient(const op::Operator& o, size_t result, DType d) {
   return is_differentiable(d) && o.carries_gradient(result);
+}
+
+// By tensor: whether it is an active operand.
+autograd::Flags wanted_by(const Node& n, const std::vector<bool>& active) {
+  autograd::Flags wanted;
+  for (auto* v : operands(n)) wanted.push_back(v && active[size_t(v->id)]);
+  return wanted;
 }
 
 // The view of a call that a gradient formula gets while it is traced: all tensors are available.
@@ -78,26 +87,25 @@ Tensor fitted(Tensor g, const Tensor& to) {
 
 }  // namespace
 
+std::shared_ptr<const autograd::Formula> formula_of(const Node& n, const std::vector<bool>& active) {
+  autograd::GradTypes grads;
+  for (auto* r : n.results) {
+    DType d = r->tensor.dtype();
+    grads.push_back(carries_gradient(*n.op, grads.size(), d) ? std::optional(d) : std::nullopt);
+  }
+  op::Mode::With no_mode(nullptr);
+  autograd::Tracing::With no_tape(nullptr);
+  sym::Comparing comparing(n.op->name(), sym::Comparing::assumes);
+  return autograd::formula_of(op::Call(*n.op, n.args.values()), wanted_by(n, active), grads);
+}
+
 namespace {
 
 // Whether a derived gradient has a gradient by one of its active operands: it has none by those that it only steps with.
 bool follows(const Node& n, const std::vector<bool>& active) {
   if (!autograd::is_gradient(*n.op) || !(n.op->is<op::Pointwise>() || n.op->is<op::Loop>())) return true;
-  autograd::Flags wanted;
-  autograd::GradTypes grads;
-  op::Call c(*n.op, n.args.values());
-  op::each_operand(c, [&](const op::Operand& x) {
-    if (x.tensor < 0) return;
-    auto* v = x.value.tag == op::Tag::tensor && x.value.tensor ? x.value.tensor->traced : nullptr;
-    wanted.push_back(v && active[size_t(v->id)]);
-  });
-  for (size_t k = 0; k < n.results.size(); ++k) {
-    DType d = n.results[k]->tensor.dtype();
-    grads.push_back(carries_gradient(*n.op, k, d) ? std::optional(d) : std::nullopt);
-  }
-  sym::Comparing comparing(n.op->name(), sym::Comparing::assumes);
-  auto formula = autograd::formula_of(c, wanted, grads);
-  for (int tensor : formula->constant) wanted[size_t(tensor)] = false;
+  auto wanted = wanted_by(n, active);
+  for (int tensor : formula_of(n, active)->constant) wanted[size_t(tensor)] = false;
   return std::ranges::find(wanted, true) != wanted.end();
 }
 

@@ -1,9 +1,8 @@
 // Open traces: values that eager mode saves for a backward pass, and that the function has written since.
 #include <unordered_set>
 
-#include "facula/autograd/formula.h"
+#include "facula/graph/node_formula.h"
 #include "facula/graph/trace_gradients.h"
-#include "facula/sym/run_time.h"
 
 namespace facula::graph {
 
@@ -25,25 +24,6 @@ std::unordered_set<const Node*> reached_from(std::vector<Value*> todo) {
   return nodes;
 }
 
-// The operands and results that the gradient of a call reads.
-autograd::Reads reads_of(const Node& n, const std::vector<bool>& active) {
-  autograd::Flags wanted;
-  for (auto* v : operands(n)) wanted.push_back(v && active[size_t(v->id)]);
-  autograd::GradTypes grads;
-  for (size_t k = 0; k < n.results.size(); ++k) {
-    DType d = n.results[k]->tensor.dtype();
-    bool carries = is_differentiable(d) && n.op->carries_gradient(k);
-    grads.push_back(carries ? std::optional(d) : std::nullopt);
-  }
-  op::Mode::With no_mode(nullptr);
-  autograd::Tracing::With no_tape(nullptr);
-  sym::Comparing comparing(n.op->name(), sym::Comparing::assumes);
-  auto formula = autograd::formula_of(op::Call(*n.op, n.args.values()), wanted, grads);
-  return {formula->reads, formula->reads_result, nullptr};
-}
-
-bool has_formula(const op::Operator& o) { return o.vjp || o.is<op::Pointwise>() || o.is<op::Loop>(); }
-
 }  // namespace
 
 void Gradients::check_saved(const char* op, std::span<const Tensor> outputs) const {
@@ -63,8 +43,8 @@ void Gradients::check_saved(const char* op, std::span<const Tensor> outputs) con
     for (auto* r : n.results) active[size_t(r->id)] = true;
     auto is_written = [&](Value* v) { return v && tracer_.is_written_by_user(v); };
     bool suspicious = std::ranges::any_of(args, is_written) || std::ranges::any_of(n.results, is_written);
-    if (!suspicious || !has_formula(*n.op) || n.place.checkpoint || tracer_.pack_of(n)) continue;
-    auto reads = reads_of(n, active);
+    if (!suspicious || !autograd::has_formula(*n.op) || n.place.checkpoint || tracer_.pack_of(n)) continue;
+    auto formula = formula_of(n, active);
     auto check = [&](const std::vector<bool>& read, const std::vector<Value*>& values, size_t first) {
       for (size_t k = first; k < values.size() && k < read.size(); ++k)
         trace_runtime_check(!read[k] || !is_written(values[k]), gradients, op)
@@ -72,8 +52,8 @@ void Gradients::check_saved(const char* op, std::span<const Tensor> outputs) con
             << n.op->name() << ", which has been modified by an inplace operation"
             << hint("write out of place, or clone() it first");
     };
-    check(reads.operands, args, tracer_.keeps_first(n));
-    check(reads.results, n.results, 0);
+    check(formula->reads, args, tracer_.keeps_first(n));
+    check(formula->reads_result, n.results, 0);
   }
 }
 

@@ -24,10 +24,17 @@ constexpr double kAdvantage = 0.95;  // generated / library from which the model
 // training step (GPT of 4 layers, 128 wide) had none.
 constexpr double kTileAdvantage = 0.8;
 
+const Speeds& speeds_of(int lanes) { return lanes >= 16 ? kWide : kNarrow; }
+
+double library_cost_of_one(const ProductShape& s, bool epilogue, int lanes) {
+  double m = double(s.m), n = double(s.n), k = double(s.k);
+  return m * n * k * speeds_of(lanes).library + n * k * kRead + (epilogue ? m * n * kPass : 0);
+}
+
 }  // namespace
 
 ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches) {
-  const Speeds& speed = lanes >= 16 ? kWide : kNarrow;
+  const Speeds& speed = speeds_of(lanes);
   ProductTiles t = product_tiles(s, lanes, 1, caches);
   double m = double(s.m), n = double(s.n), k = double(s.k), count = double(s.count);
   auto padded = [](int64_t size, int64_t piece) { return double(ceil_div(size, piece) * piece); };
@@ -37,8 +44,7 @@ ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, cons
   double generated = terms * speed.generated + n * k * kPack +
                      m * k * double(ceil_div(s.n, t.block_columns)) * kPackLeft +
                      adds * (far ? kAddFar : kAddNear);
-  double library = m * n * k * speed.library + n * k * kRead + (epilogue ? m * n * kPass : 0);
-  return {count * generated, count * library};
+  return {count * generated, count * library_cost_of_one(s, epilogue, lanes)};
 }
 
 bool prefers_generated(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches) {
@@ -47,8 +53,12 @@ bool prefers_generated(const ProductShape& s, bool epilogue, int lanes, const Ca
 }
 
 bool prefers_tiles(const ProductShape& s, int parts, int lanes, const CacheSizes& caches) {
+  auto pays = [cost = least_tile_cost(s, parts)](double other) { return cost < kTileAdvantage * other; };
+  if (!pays(double(s.count) * library_cost_of_one(s, false, lanes)))
+    return false;  // most small products end here
   auto costs = product_costs(s, false, lanes, caches);
-  return tile_cost(s, parts) < kTileAdvantage * std::min(costs.generated, costs.library);
+  double other = std::min(costs.generated, costs.library);
+  return pays(other) && tile_cost(s, parts) < kTileAdvantage * other;
 }
 
 }  // namespace facula::schedule

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "facula/loop/tiles.h"
 #include "facula/schedule/flatten.h"
 
 namespace facula::schedule {
@@ -66,7 +67,6 @@ ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const 
 
 namespace {
 
-constexpr int64_t kTileSide = 32;
 // Nanoseconds, measured on an Emerald Rapids processor.
 constexpr double kTileTerm[] = {0, 1.2e-3, 2.9e-3, 5.6e-3};  // of a multiplication and its addition, by parts
 // Packing an element of the left operand, by parts, and of the right one, whose terms are mostly adjacent: from a cache that both
@@ -80,7 +80,7 @@ constexpr double kTileStart = 3e3;  // of packing before the tasks begin
 
 double time_of(const ProductShape& s, const TileBlocks& b, int parts, int threads) {
   double rows = double(b.rows), columns = double(b.columns),
-         terms = double(ceil_div(s.k, kTileSide) * kTileSide);
+         terms = double(ceil_div(s.k, loop::kTileBlock) * loop::kTileBlock);
   double left = kTileLeft[parts] * terms, right = kTileRight[parts] * terms;
   double far = kTileFar * double(parts) * terms;
   double task =
@@ -101,20 +101,28 @@ TileBlocks tile_blocks(const ProductShape& s, int parts, int threads) {
   TileBlocks best{};
   // A block's sum is a chain of additions, one for each 32 terms, and so is that of the blocks. Sums of blocks have errors that cancel
   // each other in part, so fewer blocks are best: the cubic root of twice the number of such steps.
-  const double blocks = std::cbrt(2.0 * double(s.k) / kTileSide);
-  best.terms =
-      even_piece(s.k, std::clamp(int64_t(double(s.k) / blocks), kLeastTerms, kMostTileTerms), kTileSide);
-  const int64_t most_rows = std::min(std::max(kMostElements / best.terms, 2 * kTileSide), s.m);
+  const double blocks = std::cbrt(2.0 * double(s.k) / loop::kTileBlock);
+  best.terms = even_piece(s.k, std::clamp(int64_t(double(s.k) / blocks), kLeastTerms, kMostTileTerms),
+                          loop::kTileBlock);
+  const int64_t most_rows = std::min(std::max(kMostElements / best.terms, 2 * loop::kTileBlock), s.m);
   double least = 0;
   for (int64_t i : kDivisions)
     for (int64_t j : kDivisions)
       for (bool packs_right : {true, false}) {
-        TileBlocks b{even_piece(s.m, most_rows / i, kTileSide),
-                     even_piece(s.n, std::min(kMostColumns, s.n) / j, kTileSide), best.terms, packs_right};
+        TileBlocks b{even_piece(s.m, most_rows / i, loop::kTileBlock),
+                     even_piece(s.n, std::min(kMostColumns, s.n) / j, loop::kTileBlock), best.terms,
+                     packs_right};
         double time = time_of(s, b, parts, threads);
         if (least == 0 || time < least) best = b, least = time;
       }
   return best;
+}
+
+double least_tile_cost(const ProductShape& s, int parts) {
+  double m = double(s.m), n = double(s.n);
+  double terms = double(ceil_div(s.k, loop::kTileBlock) * loop::kTileBlock);
+  double elements = m * n * (terms * kTileTerm[parts] + kTileAdd);
+  return double(s.count) * (elements + terms * (m * kTileLeft[parts] + n * kTileRight[parts]));
 }
 
 double tile_cost(const ProductShape& s, int parts) { return time_of(s, tile_blocks(s, parts, 1), parts, 1); }

@@ -36,5 +36,7 @@ struct TileBlocks {
 TileBlocks tile_blocks(const ProductShape& s, int parts, int threads);
 // Nanoseconds that one thread takes for such a product, by a model.
 double tile_cost(const ProductShape& s, int parts);
+// It is at least this, which takes no search for blocks.
+double least_tile_cost(const ProductShape& s, int parts);
 
 }  // namespace facula::schedule

@@ -16,6 +16,9 @@ namespace facula::device::cpu {
 using loop::Alias, loop::TaskNest, loop::WorkBuffer;
 using loop::ceil_div, loop::number, loop::with_arrays;
 
+// A number as an operand of expressions.
+inline Scalar n_of(int64_t x) { return Scalar(x); }
+
 class NestBuilder : public loop::NestBuilder {
  public:
   using Block = loop::Block;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "facula/base/cache_sizes.h"
@@ -555,14 +556,9 @@ int tile_parts(const Problem& p, const EpilogueCall* epilogue) {
   return has_tile_kernels(generated(p, epilogue, p.a, p.b, out, p.out, operands), parts) ? parts : 0;
 }
 
-// Whether generated kernels multiply, and an `epilogue` follows: where they can and FACULA_PRODUCTS wants them, or they are faster.
-bool is_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
-  const std::string& wish = settings().products;
-  value_check(wish.empty() || wish == "generated" || wish == "library" || wish == "tiles", "FACULA_PRODUCTS")
-      << "must be 'generated', 'library' or 'tiles', but got '" << wish << "'";
-  bool possible = can_be_generated(p);
-  if (!possible || !wish.empty()) return possible && (wish == "generated" || tile_parts(p, epilogue));
-  if (tile_parts(p, epilogue)) return true;
+// Whether generated kernels multiply by vectors: where FACULA_PRODUCTS wants them, or they are faster.
+bool prefers_vectors(const Problem& p, bool epilogue) {
+  if (!settings().products.empty()) return settings().products == "generated";
   if (is_short(p.dtype)) return p.dtype == DType::BFloat16 && !multiplies_short();
   bool plain = is(p.alpha, 1) && is(p.beta, 0);
   constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
@@ -571,7 +567,17 @@ bool is_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
   return plain && schedule::prefers_generated({p.m, p.n, p.k, p.count()}, epilogue, codegen::vector_lanes(),
                                               cache_sizes());
 }
-void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
+// How generated kernels multiply, before an `epilogue` if there is one: the parts of numbers for a matrix unit, or 0: by vectors. Null:
+// they do not, because they cannot, FACULA_PRODUCTS wants another way, or libraries are faster.
+std::optional<int> generated_parts(const Problem& p, const EpilogueCall* epilogue = nullptr) {
+  const std::string& wish = settings().products;
+  value_check(wish.empty() || wish == "generated" || wish == "library" || wish == "tiles", "FACULA_PRODUCTS")
+      << "must be 'generated', 'library' or 'tiles', but got '" << wish << "'";
+  if (!can_be_generated(p)) return {};
+  if (int parts = tile_parts(p, epilogue)) return parts;
+  return prefers_vectors(p, epilogue) ? std::optional(0) : std::nullopt;
+}
+void by_generated(const Problem& p, int parts, const EpilogueCall* epilogue = nullptr) {
   const bool one = p.batch.size() <= 1, rounds = p.dtype != DType::Float32;
   Tensor sums;  // of a result that is rounded
   if (rounds) {
@@ -582,7 +588,7 @@ void by_generated(const Problem& p, const EpilogueCall* epilogue = nullptr) {
     SmallVector<void*, 8> operands;
     float* to = rounds ? sums.data<float>() : reinterpret_cast<float*>(out);
     auto g = generated(p, epilogue, a, b, to, out, operands);
-    if (int parts = tile_parts(p, epilogue)) run_by_tiles(g, parts);
+    if (parts) run_by_tiles(g, parts);
     else run(g);
   });
 }
@@ -790,10 +796,11 @@ void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
   if (p.k == 0) return scale(out, beta, bias);
   bool alone = out.numel() == SymInt(p.m * p.n);
   bool half = p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1));
-  if (half && !is_generated(p)) return in_float32(a, b, right, out, bias, alpha, beta);
+  auto parts = half ? generated_parts(p) : std::nullopt;
+  if (half && !parts) return in_float32(a, b, right, out, bias, alpha, beta);
   int64_t rows = p.m;
   set_operands(p, a, b, out, bias);
-  if (half) return by_generated(p);
+  if (half) return by_generated(p, *parts);
   if (is_apart(p, out, rows)) {
     if (p.bias && p.dtype != DType::Float32) add_bias_first(p, out, bias);
     return apart(p);
@@ -805,7 +812,7 @@ void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
     if (!is_vector(p)) {
-      if (is_generated(p)) return by_generated(p);
+      if ((parts = generated_parts(p))) return by_generated(p, *parts);
       if (is_small(p)) return small(p);
       if (is_narrow(p.dtype)) {
         if (p.bias) add_bias_first(p, out, bias);
@@ -848,8 +855,10 @@ bool multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const
   bool other = is_apart(p, out, rows) || fits_small_batch(p) || fits_narrow_right(p) || is_long_sum(p) ||
                fits_tiny(p) || is_vector(p);
   bool fits = epilogue.operands.size() < kMostEpilogue && epilogue.params.size() < kMostEpilogue;
-  if (other || !fits || p.batch.size() > 1 || !is_generated(p, &epilogue)) return false;
-  by_generated(p, &epilogue);
+  if (other || !fits || p.batch.size() > 1) return false;
+  auto parts = generated_parts(p, &epilogue);
+  if (!parts) return false;
+  by_generated(p, *parts, &epilogue);
   return true;
 }
 

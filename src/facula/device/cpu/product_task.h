@@ -8,8 +8,6 @@
 
 namespace facula::device::cpu {
 
-inline Scalar n_of(int64_t x) { return Scalar(x); }
-
 class ProductTask : public NestBuilder {
  public:
   struct Layout {

@@ -8,8 +8,6 @@ using namespace facula::loop;
 using P = SkinnyParam;
 using B = SkinnyBuffer;
 
-Scalar n_of(int64_t x) { return Scalar(x); }
-
 class SkinnyTask : public NestBuilder {
  public:
   explicit SkinnyTask(const SkinnyVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}

@@ -1,17 +1,14 @@
 #include "facula/device/cpu/tile_pack.h"
 
-#include <functional>
-
 namespace facula::device::cpu {
 
 namespace {
 
 using namespace facula::loop;
 
-constexpr int64_t kSide = kTileRows, kHighHalf = -65536, kLowHalf = 65535, kMagnitude = 0x7fffffff;
+constexpr int64_t kHighHalf = -65536, kLowHalf = 65535, kMagnitude = 0x7fffffff;
 static_assert(kTileRows == kTilePairs && kTilePairs == kTileColumns);
 
-Scalar n_of(int64_t x) { return Scalar(x); }
 Expr word(int64_t x) { return constant(n_of(x), DType::Int32); }
 Expr bits(Expr x) { return call(Fn::bits, {x}); }
 
@@ -26,15 +23,16 @@ class PanelPacker {
     Expr least, most;
     if (f_.with_range)
       least = n_.accumulator(Monoid::min, DType::Int32), most = n_.accumulator(Monoid::max, DType::Int32);
-    n_.vector(number(kSide), [&](Expr lane) {
+    n_.vector(number(kTileRows), [&](Expr lane) {
       lane_ = lane;
       if (f_.with_range) least_ = n_.variable(word(kMagnitude)), most_ = n_.variable(word(0));
       n_.each(ceil_div(s_.terms, kTileTerms), [&](Expr step) {
         n_.each(number(2), [&](Expr half) {
-          Expr term = n_.let(step * n_of(kTileTerms)), line = n_.let(s_.first + half * n_of(kSide));
+          Expr term = n_.let(step * n_of(kTileTerms)), line = n_.let(s_.first + half * n_of(kTileRows));
           Expr tile = n_.let(into_ + step * n_of(f_.parts * kPanelStep) + half * n_of(kTileWords));
           Expr full_step = term + n_of(kTileTerms) <= s_.terms;
-          Expr inside = n_.let(f_.terms_adjacent ? full_step : full_step & (line + n_of(kSide) <= s_.lines));
+          Expr inside =
+              n_.let(f_.terms_adjacent ? full_step : full_step & (line + n_of(kTileRows) <= s_.lines));
           n_.when(inside, [&] { pack_tile(term, line, tile); });
           n_.when(bit_not(inside), [&] { pack_border(term, line, tile); });
         });
@@ -54,7 +52,7 @@ class PanelPacker {
   // Whether the vector's axis is not the one whose words are adjacent in a tile.
   bool is_turned() const { return f_.left != f_.terms_adjacent; }
   Expr place(Expr tile, Expr other) const {
-    return is_turned() ? tile + lane_ * n_of(kSide) + other : tile + other * n_of(kSide) + lane_;
+    return is_turned() ? tile + lane_ * n_of(kTileRows) + other : tile + other * n_of(kTileRows) + lane_;
   }
 
   void pack_tile(Expr term, Expr line, Expr tile) {
@@ -71,17 +69,17 @@ class PanelPacker {
                        n_.let(n_.read(f_.source, next, f_.memory)));
     };
     if (!is_turned()) {
-      n_.each(number(kSide), [&](Expr other) { put({pair(other)}, tile, other); });
+      n_.each(number(kTileRows), [&](Expr other) { put({pair(other)}, tile, other); });
       return;
     }
     // Neighbouring words are stored by neighbouring statements, which are turned in registers.
     std::vector<std::pair<Expr, Expr>> pairs;
-    for (int64_t other = 0; other < kSide; ++other) pairs.push_back(pair(number(other)));
+    for (int64_t other = 0; other < kTileRows; ++other) pairs.push_back(pair(number(other)));
     put(std::move(pairs), tile, number(0));
   }
   // A tile that reaches beyond the operand: elements outside are zero.
   void pack_border(Expr term, Expr line, Expr tile) {
-    n_.each(number(kSide), [&](Expr other) {
+    n_.each(number(kTileRows), [&](Expr other) {
       Expr along = f_.terms_adjacent ? lane_ : other, across = f_.terms_adjacent ? other : lane_;
       Expr l = min(line + across, s_.lines - n_of(1));
       auto element = [&](int64_t half) {

@@ -56,6 +56,8 @@ Panels pack(const GeneratedProduct& p, int parts, int64_t first, int64_t columns
   return r;
 }
 
+bool has_kernel(const loop::Nest& n) { return codegen::find_kernel(codegen::name_of(n), n.name); }
+
 // Multiplies tiles of numbers of many magnitudes by the unit and by the reference, and compares the bits.
 bool is_as_described() {
   using namespace loop;
@@ -80,7 +82,7 @@ bool is_as_described() {
   n.buffers = {{DType::Int32}, {DType::Int32}, {DType::Float32, true}};
   n.task_var = 0, n.tasks = n.cost = number(1);
   n.body.push_back(std::move(s));
-  if (!codegen::can_compile() && !codegen::find_kernel(codegen::name_of(n), n.name)) return false;
+  if (!codegen::can_compile() && !has_kernel(n)) return false;
   std::vector<float> out(kTileBlock * kTileBlock), expected(out.size());
   void* buffers[] = {left.data(), right.data(), out.data()};
   codegen::Status status;
@@ -88,10 +90,6 @@ bool is_as_described() {
   multiply_tiles(*product, left.data(), right.data(), kSteps, expected.data());
   return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0;
 }
-
-}  // namespace
-
-namespace {
 
 TileVariant variant_of(const GeneratedProduct& p, int parts, bool packs_right) {
   return {p.a.adjacent,
@@ -104,7 +102,6 @@ TileVariant variant_of(const GeneratedProduct& p, int parts, bool packs_right) {
 const TaskKernel& kernel_of_tiles(const TileVariant& v) {
   return task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
 }
-bool has_kernel(const loop::Nest& n) { return codegen::find_kernel(codegen::name_of(n), n.name); }
 
 }  // namespace
 
