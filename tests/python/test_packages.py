@@ -204,7 +204,7 @@ def test_large_products_run_without_a_compiler_on_a_processor_with_amx(targets, 
         done = run_alone(ONE_CALL, packaged, path, f"{path}.in.npy", library=bare, cache=tmp_path / "numpy")
         assert done.returncode == 0, done.stderr
         result, expected = np.load(f"{path}.out.npy"), model(y).detach().numpy()
-        if targets is None:
+        if targets is None and not os.environ.get("FACULA_CPU_CAPABILITY"):
             np.testing.assert_array_equal(result, expected)  # both multiply by tiles
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
