@@ -8,6 +8,7 @@
 #include "facula/autograd/formula.h"
 #include "facula/base/warning.h"
 #include "facula/graph/passes.h"
+#include "facula/op/call.h"
 #include "facula/op/factory.h"
 #include "facula/op/foreign.h"
 #include "facula/op/key.h"
@@ -139,6 +140,16 @@ void Tracer::note_calls(size_t before) {
 
 Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
                      std::span<const Tensor> out) {
+  if (form == Form::out && o.forms.for_out) {  // the dtype of out= may decide in which dtype it is computed
+    DType computed = o.forms.for_out(op::Call(o, args), out);
+    if (args[0].tensor->dtype != computed) {
+      std::vector<op::Value> converted(args.begin(), args.end());
+      op::Value operands[] = {args[0], computed};
+      Tensor self = op::call(op::get("to_dtype"), operands)[0];
+      converted[0] = op::Value(self);
+      return take(o, converted, form, out);
+    }
+  }
   if (!captures_ || inner_depth_) return take_call(o, args, form, out);
   size_t before = graph_->nodes.size();
   check_arguments(o, args, form, out);
