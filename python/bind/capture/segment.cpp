@@ -140,6 +140,7 @@ struct Builder {
       layout->ip = f->ip;
       layout->last = f->last;
       layout->role = f->role;
+      layout->named = f->named;
       layout->globals = f->globals;
       layout->builtins = f->builtins;
       layout->locals.resize(f->locals.size());
@@ -388,6 +389,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     f->ip = from.ip;
     f->last = from.last;
     f->role = from.role;
+    f->named = from.named;
     f->globals = from.globals;
     f->builtins = from.builtins;
     auto& slots = s.slots[k];

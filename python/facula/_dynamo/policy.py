@@ -59,6 +59,8 @@ _READS = frozenset(
     from_numpy frombuffer from_dlpack __hash__ __iter__ __contains__ cpu_data share_memory_ pin_memory
     """.split()
 )
+# Methods that tell where the elements are in memory, which handles do not know.
+_PLACES = frozenset("_storage_info is_set_to storage_offset _is_view".split())
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
@@ -212,7 +214,7 @@ def _by_name(name: str) -> tuple[int, Any]:
         return BREAKS, f"`{name}` reads the elements of a tensor"
     if name == "register_hook":
         return HOOKS, "`register_hook` of a tensor"
-    if name in _CHANGES:
+    if name in _CHANGES or name in _PLACES:
         return BREAKS, f"`{name}` of a tensor"
     return RECORDED, None
 
