@@ -289,8 +289,8 @@ class Run {
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
       if (in_.program_failed) return program_failed(e, start);
-      if (in_.met_sizes && !in_.has_effects) {
-        place.changing.breaks_at_sizes = true;
+      if ((in_.met_sizes || in_.leaves_history) && !in_.has_effects) {
+        (in_.met_sizes ? place.changing.breaks_at_sizes : place.changing.breaks_at_backward) = true;
         start.restore(in_);
         return capture(place, misses);
       }

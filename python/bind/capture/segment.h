@@ -187,6 +187,7 @@ struct Changing {
   std::map<std::string, ChangedSizes> sizes;  // by path of a tensor
   FreeSizes free_sizes = FreeSizes::related;
   bool breaks_at_sizes = false;  // that are known only when the program has run
+  bool breaks_at_backward = false;
 };
 CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 
