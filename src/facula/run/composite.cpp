@@ -63,19 +63,17 @@ struct Compiled final : TracedCall {
 
   // The backward program where some gradients are `absent`, by tangent: see graph::without_gradients.
   struct Partial {
-    std::vector<size_t> saved;  // the numbers of the saved values that it reads
+    std::vector<size_t> saved;  // the numbers of the saved values that it takes
     Program program;
   };
   const Partial& backward_without(const std::vector<bool>& absent) const {
     std::lock_guard lock(mutex_);
-    auto& partial = partial_[absent];
-    if (!partial) {
-      if (!whole_) whole_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
-      auto rest = graph::without_gradients(whole_->backward, saved_inputs.size(), absent);
-      auto saved = keep_read(rest);
-      partial.reset(new Partial{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
-    }
-    return *partial;
+    return without(absent);
+  }
+  // That of one part of the gradient.
+  const Partial& backward_of_part(int part) const {
+    std::lock_guard lock(mutex_);
+    return without(others_of(part));
   }
   // The joint graph in the same case, and the random values that it draws.
   struct Rest {
@@ -97,22 +95,50 @@ struct Compiled final : TracedCall {
     }
     return *rest;
   }
-  const Partial& backward_of_part(int part) const {
-    std::vector<bool> absent;
-    for (int p : parts.of_tangent) absent.push_back(p != part);
-    return backward_without(absent);
-  }
 
  private:
-  // Removes saved values that no call reads from the inputs; gives the numbers of the others.
-  std::vector<size_t> keep_read(graph::Graph& g) const {
+  std::vector<bool> others_of(int part) const {
+    std::vector<bool> absent;
+    for (int p : parts.of_tangent) absent.push_back(p != part);
+    return absent;
+  }
+  const Partial& without(const std::vector<bool>& absent) const {
+    auto& partial = partial_[absent];
+    if (partial) return *partial;
+    // The node of a part has no other saved values than those that its own program takes.
+    std::vector<bool> held(saved_inputs.size(), parts.count == 1);
+    auto present = size_t(std::ranges::find(absent, false) - absent.begin());
+    if (parts.count > 1 && present < absent.size()) {
+      auto others = others_of(parts.of_tangent[present]);
+      if (others == absent) held.assign(held.size(), true);
+      else
+        for (size_t k : without(others).saved) held[k] = true;
+    }
+    if (!whole_) whole_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
+    auto rest = graph::without_gradients(whole_->backward, saved_inputs.size(), absent);
+    auto saved = keep_read(rest, held);
+    partial_[absent].reset(new Partial{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
+    return *partial_[absent];
+  }
+  // Removes inputs that are saved values which no call reads; gives the numbers of the others. Values among `held` whose sizes are
+  // symbols remain where no other input has these sizes.
+  std::vector<size_t> keep_read(graph::Graph& g, const std::vector<bool>& held) const {
     std::unordered_set<const graph::Value*> read(g.outputs.begin(), g.outputs.end());
     for (auto& n : g.nodes) graph::each_operand(*n, [&](graph::Value* v) { read.insert(v); });
+    read.insert(g.inputs.begin() + std::ptrdiff_t(saved_inputs.size()), g.inputs.end());
+    std::unordered_set<int64_t> symbols;
+    auto shows_more = [&](const graph::Value* v) {
+      bool any = false;
+      for (auto& s : v->tensor.sizes()) any |= s.is_symbol() && symbols.insert(s.node()->value).second;
+      return any;
+    };
+    for (auto* v : g.inputs)
+      if (read.count(v)) shows_more(v);
     std::vector<size_t> kept;
     std::vector<graph::Value*> inputs;
     for (size_t k = 0; k < g.inputs.size(); ++k) {
       bool is_saved = k < saved_inputs.size();
-      if (is_saved && !read.count(g.inputs[k]) && !gives_symbols(g.inputs[k])) continue;
+      if (!read.count(g.inputs[k]) && !(held[k] && shows_more(g.inputs[k]))) continue;
       inputs.push_back(g.inputs[k]);
       if (is_saved) kept.push_back(k);
     }
@@ -124,9 +150,6 @@ struct Compiled final : TracedCall {
     for (auto& n : g.nodes)
       if (n->op->effects.draws) all.push_back(n.get());
     return all;
-  }
-  static bool gives_symbols(const graph::Value* v) {
-    return std::ranges::any_of(v->tensor.sizes(), [](const SymInt& s) { return s.is_symbolic(); });
   }
 
   mutable std::mutex mutex_;
@@ -147,6 +170,7 @@ class CompositeNode final : public autograd::Node,
     values_.reserve(operands.size() + compiled_->saved_inputs.size());
     auto& parts = compiled_->parts;
     bool is_whole = parts.count == 1;
+    auto* taken = is_whole ? nullptr : &compiled_->backward_of_part(part).saved;
     for (size_t k = 0; k < compiled_->joint.wrt.size(); ++k)
       if (is_whole || parts.of_gradient[k][size_t(part)])
         add_edge(Borrowed(operands[size_t(compiled_->joint.wrt[k])].tensor));
@@ -165,7 +189,7 @@ class CompositeNode final : public autograd::Node,
       auto& saved = values_.emplace_back();
       // Random values are necessary to run the whole function again.
       bool is_random = std::ranges::any_of(compiled_->random, [&](auto& r) { return r.first == int(k); });
-      bool is_needed = is_whole || is_random || parts.of_saved[k] == part;
+      bool is_needed = is_whole || is_random || std::ranges::binary_search(*taken, k);
       if (compiled_->saved_inputs[k] >= 0 || !is_needed) continue;
       int output = compiled_->saved_outputs[k];
       saved.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)

@@ -75,8 +75,6 @@ GradientParts gradient_parts(const graph::Partition& p) {
     if (part < 0) part = parts.count++;
     parts.of_tangent.push_back(part);
   }
-  for (size_t k = 0; k < saved; ++k)
-    parts.of_saved.push_back(p.saved_inputs[k] < 0 ? number[sets.find(k)] : -1);
   for (auto* v : g.outputs) {
     auto& of = parts.of_gradient.emplace_back(size_t(parts.count));
     if (!v || !is_gradient[size_t(v->id)]) continue;

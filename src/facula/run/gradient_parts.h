@@ -10,7 +10,6 @@ namespace facula::run {
 struct GradientParts {
   int count = 1;
   std::vector<int> of_tangent;                 // by tangent of the backward graph
-  std::vector<int> of_saved;                   // by saved value; -1: no part alone needs it
   std::vector<std::vector<bool>> of_gradient;  // by gradient and part: whether the part adds to the gradient
 };
 
