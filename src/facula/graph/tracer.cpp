@@ -61,6 +61,8 @@ static bool reads_only_sizes(const Operator& o) { return o.is<op::Procedure>() |
 // computes the same.
 static void check_out(const Operator& o, const Results& results, std::span<const op::Value> args,
                       std::span<const Tensor> out) {
+  runtime_check(out.size() == results.size(), o.name())
+      << "expected an out= argument of " << results.size() << " tensors, but got " << out.size();
   for (size_t k = 0; k < out.size(); ++k)
     if (o.is<op::Pointwise>()) op::check_conversion(o, results[k].dtype(), out[k].dtype(), args, true);
     else
