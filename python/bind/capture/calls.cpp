@@ -113,6 +113,9 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   bool is_of_c = PyCFunction_Check(c.callable) || Py_TYPE(c.callable) == &PyMethodDescr_Type;
   bool differentiates = is_of_c && (name == "backward" || name == "grad" || name.ends_with(".backward"));
   if (in.backend && differentiates) return break_for_backend(in, name);
+  if (in.recorder->breaks_at_backward && differentiates && name != "grad")
+    return in.breaks("`" + name + "`, behind which another history goes on",
+                     "call all backward passes in a row");
   Call with = c;
   std::vector<PyRef> args;
   for (auto*& a : with.args) {
@@ -284,13 +287,14 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   r->member(c.callable, new_name.get(), maker);
   r->member(c.callable, names::__init__, init);
   bool own_init = init && PyFunction_Check(init);
+  bool is_init_of_python = init && Py_TYPE(init) != &PyWrapperDescr_Type;  // as a partialmethod is
   bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
   if (own_new) {
     PyRef function(PyObject_GetAttr(c.callable, new_name.get()));
     if (!function || !PyFunction_Check(function.get()))
       return in.breaks("an instance of " + shown(c.callable) + ", whose __new__ is not a function of Python");
     r->constant(function.get());
-    if (own_init) {
+    if (is_init_of_python) {
       Call inner = c;
       inner.bind(polyfill("construct_"), c.callable);
       r->constant(inner.callable);
@@ -300,6 +304,8 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     inner.bind(function.get(), c.callable);
     return call_function(in, f, inner);
   }
+  if (is_init_of_python && !own_init)
+    return in.breaks("an instance of " + shown(c.callable) + ", whose __init__ is not a function of Python");
   if (!own_init &&
       (!all_data(c, true) && is_class_of_python(type) && type->tp_init != PyBaseObject_Type.tp_init))
     return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");

@@ -271,7 +271,8 @@ def classify(f: Any) -> tuple[int, Any]:
         if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
-            return UNKNOWN, None
+            captures = name in ("explain", "explained", "minify")
+            return (BREAKS, f"{name}(), which captures by itself") if captures else (UNKNOWN, None)
         if module not in _OPERATOR_MODULES or name.startswith("__"):
             return UNKNOWN, None
         rule = _by_name(name)
