@@ -7,6 +7,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
+#include "facula/base/deterministic.h"
 #include "facula/base/dtype.h"
 
 namespace facula::bind::capture {
@@ -21,6 +22,7 @@ Modes modes_now() {
           autograd::inference_enabled(),
           a.enabled,
           a.cache,
+          fill_uninitialized.load(std::memory_order_relaxed),
           a.dtype,
           default_dtype(),
           default_device(),
