@@ -379,6 +379,12 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
   }
   for (size_t k = 0; k < results.size(); ++k)
     if (results[k].defined() && results[k].is_traced()) give_data(results[k], real[k]);
+  // Views of results are views of the tensors that the user has.
+  for (auto& view : results) {
+    auto* meta = view.defined() ? autograd::meta_of(view) : nullptr;
+    for (size_t k = 0; meta && meta->base.defined() && k < results.size(); ++k)
+      if (real[k].defined() && meta->base.is_same(real[k])) meta->base = results[k];
+  }
   for (auto& s : slots) {
     Tensor grad = autograd::ensure_meta(s.leaf).grad;
     if (s.grad.is_traced()) give_data(s.grad, grad);
