@@ -1,5 +1,5 @@
-"""Compiled functions give what the functions themselves do: rates that a step has set, calls that nobody reads, histories
-of several results, places in memory, objects of Python."""
+"""Compiled functions give what the functions themselves do: rates that a step has set, calls that nobody reads,
+histories of several results, places in memory, objects of Python."""
 
 import contextlib
 import functools
@@ -11,7 +11,6 @@ from test_compile_as_eager import leaf, same_as_eager
 
 import facula
 from facula import autograd
-
 
 # ---- optimizers and schedules
 
@@ -148,6 +147,17 @@ def test_gradients_of_another_result_are_not_infinity_times_nothing():
         assert grad.tolist() == [1.0, 1.0]
 
 
+def test_writes_to_views_of_results_reach_the_histories_of_these():
+    def f(a):
+        x = a * 2
+        v = x[0]
+        facula._dynamo.graph_break()
+        v.mul_(3)
+        return autograd.grad(x.sum(), a)[0].tolist(), v._base is x
+
+    assert same_as_eager(lambda: f(leaf(2, 2))) == ([[6.0, 6.0], [2.0, 2.0]], True)
+
+
 # ---- memory
 
 
@@ -157,6 +167,8 @@ def test_places_in_memory_are_those_of_eager_mode():
     same_as_eager(lambda: [t._is_view() for t in (x[0], (x + 1)[0], x + 1, facula.ones(3).view(-1))])
     same_as_eager(lambda: [x.is_set_to(x), x.is_set_to(x.view(3, 4)), (x + 1).is_set_to(x)])
     same_as_eager(lambda: facula.ones(3, 4)[1].untyped_storage().nbytes())
+    x = facula.ones(3, 3) + facula.eye(3)
+    same_as_eager(lambda: facula.linalg.inv(x, out=facula.empty(0)).stride())
 
 
 @pytest.mark.parametrize("ends", ["break", "return"])
@@ -189,6 +201,23 @@ def test_a_loss_behind_a_backward_pass_keeps_its_history(ends, detaches):
 
     for a, b in zip(parameters_after(True), parameters_after(False), strict=True):
         numpy.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_capture_that_begins_again_leaves_no_hooks():
+    def f(x):
+        x.grad = None
+        x.exp().sum().backward()
+        with autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            y = x.sin().sum()
+            facula._dynamo.graph_break()
+        y.backward()
+        return x.grad
+
+    x = leaf(2)
+    expected, got = f(x).tolist(), facula.compile(f)(x).tolist()
+    assert expected == got
+    with autograd.graph.disable_saved_tensors_hooks("there are none"):
+        pass
 
 
 # ---- objects of Python
@@ -273,3 +302,15 @@ def test_checkpoints_refuse_warn_and_enter_contexts():
     contexts = {"context_fn": lambda: (region("first"), region("again")), "use_reentrant": False}
     same_as_eager(lambda: call(x, **contexts), calls=2)
     assert entered == ["first"] * 3
+
+
+def test_memory_without_a_value_is_filled_where_that_is_asked_for():
+    f = facula.compile(lambda: (facula.empty(2), facula.empty_like(facula.ones(2, dtype=facula.int8))))
+    fills = facula.is_deterministic()
+    try:
+        for on in (False, True, False, True):
+            facula.use_deterministic_algorithms(on)
+            real, whole = f()
+            assert not on or (real.isnan().all() and whole.tolist() == [127, 127])
+    finally:
+        facula.use_deterministic_algorithms(fills)
