@@ -147,6 +147,19 @@ def test_gradients_of_another_result_are_not_infinity_times_nothing():
         assert grad.tolist() == [1.0, 1.0]
 
 
+def test_hooks_are_removed_at_each_call():
+    def f():
+        w = leaf(2)
+        handle = w.register_hook(lambda g: g * 2)
+        facula._dynamo.graph_break()
+        handle.remove()
+        facula._dynamo.graph_break()
+        w.sum().backward()
+        return w.grad.tolist()
+
+    assert same_as_eager(f) == [1.0, 1.0]
+
+
 def test_writes_to_views_of_results_reach_the_histories_of_these():
     def f(a):
         x = a * 2

@@ -629,11 +629,13 @@ bool differentiates(Interpreter& in) {
   return false;
 }
 
-// A hook of a tensor, whose method is bound or gets the tensor as the first argument.
+// A hook of a tensor, or the handle of one. The method is bound, or gets its object as the first argument.
 Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   PyObject* self = PyCFunction_Check(c.callable) ? PyCFunction_GET_SELF(c.callable)
                    : c.args.empty()              ? nullptr
                                                  : c.args[0];
+  if (self && !is_tensor(self) && !in.recorder->is_outside(self))  // the handle of a hook that is recorded
+    return in.give_recorded(f, c.drop, run_unpinned(c), "remove");
   bool is_inner = self && is_tensor(self) && is_plain(Py_TYPE(self)) && impl_of(self)->traced;
   if (!is_inner || in.backend || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
   return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");

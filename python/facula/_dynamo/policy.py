@@ -251,8 +251,10 @@ def classify(f: Any) -> tuple[int, Any]:
             return _by_name(name)
         if f.__objclass__ is _C.GradMode:
             return MODE, None
-        if f.__objclass__ is _C.FunctionCtx or f.__objclass__.__name__ == "HookHandle":
+        if f.__objclass__ is _C.FunctionCtx:
             return RECORDED, None
+        if f.__objclass__.__name__ == "HookHandle":
+            return HOOKS, f"`{name}` of a hook"
         return UNKNOWN, None
     module = _module_of(f)
     if kind.__name__ == "Overridable":

@@ -89,6 +89,7 @@ LEFT_OUT = {
     "a function that is interpreted has no frame of Python, so stacks do not name its lines": """
         test_bind_autograd::test_anomaly_mode_keeps_the_forward_stack
         test_autograd::test_anomaly_detection_names_the_forward_line
+        test_program_hooks::test_hooks_whose_gradients_leave_the_trace_are_refused
     """,
     "a capture compiles kernels that eager calls do not": """
         test_random_numbers::test_a_new_number_compiles_nothing
