@@ -1,5 +1,5 @@
-"""Compiled functions give what the functions themselves do: rates that a step has set, calls that nobody reads,
-histories of several results, places in memory, objects of Python."""
+"""Compiled functions give what the functions themselves do: rates that a step has set, calls that
+nobody reads, histories of several results, places in memory, objects of Python."""
 
 import contextlib
 import functools

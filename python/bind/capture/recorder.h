@@ -41,7 +41,7 @@ class Recorder {
   // where anything else keeps one, or an exception follows, the capture fails, and the next one stops in front of them.
   std::vector<PyRef> run_time_sizes;
   bool breaks_at_sizes = false, sizes_failed = false;
-  // Whether a backward pass is a break, since the segment would end with a result whose history has not been gone through.
+  // Backward passes are breaks, because the segment would end with a result whose history no backward pass has used.
   bool breaks_at_backward = false, leaves_history = false;
   bool keeps_sizes() const;
 

@@ -40,7 +40,7 @@ Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = default_de
   op::Value args[] = {t, value_of_unset(d)};
   return op::call(op::get("fill"), args, Form::in_place)[0];
 }
-// What a trace records instead.
+// The elements that a trace records for uninitialised memory.
 Scalar value_in_traces(DType d) { return fills() ? value_of_unset(d) : Scalar(int64_t(0)); }
 // Memory without a value of any strides.
 Tensor unset_strided(const Call& c, DType t) {

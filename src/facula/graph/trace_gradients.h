@@ -59,7 +59,7 @@ class Gradients final : public autograd::Tracing {
   // Whether the function has changed the gradient slot of a tensor from outside, so that its contents are the function's.
   bool has_changed_slot(const Tensor& leaf) const;
 
-  // Whether one of these results has a history that no backward pass of the function has gone through.
+  // True if one of these results has a history that no backward pass of the function has used.
   bool leaves_history(std::span<const Tensor> results);
   // Refuses hooks that a backward pass through one of these results would have to call.
   void check_results(std::span<const Tensor> results) const;

@@ -70,7 +70,7 @@ struct Compiled final : TracedCall {
     std::lock_guard lock(mutex_);
     return without(absent);
   }
-  // That of one part of the gradient.
+  // The backward program of one part of the gradient.
   const Partial& backward_of_part(int part) const {
     std::lock_guard lock(mutex_);
     return without(others_of(part));
@@ -114,8 +114,8 @@ struct Compiled final : TracedCall {
       else
         for (size_t k : without(others).saved) held[k] = true;
     }
-    if (!whole_) whole_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
-    auto rest = graph::without_gradients(whole_->backward, saved_inputs.size(), absent);
+    if (!partition_) partition_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
+    auto rest = graph::without_gradients(partition_->backward, saved_inputs.size(), absent);
     auto saved = keep_read(rest, held);
     partial_[absent].reset(new Partial{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
     return *partial_[absent];
@@ -134,16 +134,16 @@ struct Compiled final : TracedCall {
     };
     for (auto* v : g.inputs)
       if (read.count(v)) shows_more(v);
-    std::vector<size_t> kept;
+    std::vector<size_t> numbers;
     std::vector<graph::Value*> inputs;
     for (size_t k = 0; k < g.inputs.size(); ++k) {
       bool is_saved = k < saved_inputs.size();
       if (!read.count(g.inputs[k]) && !(held[k] && shows_more(g.inputs[k]))) continue;
       inputs.push_back(g.inputs[k]);
-      if (is_saved) kept.push_back(k);
+      if (is_saved) numbers.push_back(k);
     }
     g.inputs = std::move(inputs);
-    return kept;
+    return numbers;
   }
   static std::vector<graph::Node*> draws(const graph::Graph& g) {
     std::vector<graph::Node*> all;
@@ -153,7 +153,7 @@ struct Compiled final : TracedCall {
   }
 
   mutable std::mutex mutex_;
-  mutable std::optional<graph::Partition> whole_;
+  mutable std::optional<graph::Partition> partition_;
   mutable std::map<std::vector<bool>, std::unique_ptr<Partial>> partial_;
   mutable std::map<std::vector<bool>, std::unique_ptr<Rest>> rest_;
 };
@@ -169,10 +169,10 @@ class CompositeNode final : public autograd::Node,
     edges_.reserve(compiled_->joint.wrt.size());
     values_.reserve(operands.size() + compiled_->saved_inputs.size());
     auto& parts = compiled_->parts;
-    bool is_whole = parts.count == 1;
-    auto* taken = is_whole ? nullptr : &compiled_->backward_of_part(part).saved;
+    bool has_one_part = parts.count == 1;
+    auto* taken = has_one_part ? nullptr : &compiled_->backward_of_part(part).saved;
     for (size_t k = 0; k < compiled_->joint.wrt.size(); ++k)
-      if (is_whole || parts.of_gradient[k][size_t(part)])
+      if (has_one_part || parts.of_gradient[k][size_t(part)])
         add_edge(Borrowed(operands[size_t(compiled_->joint.wrt[k])].tensor));
       else add_edge(autograd::Edge());
     for (auto& v : operands) {
@@ -189,7 +189,7 @@ class CompositeNode final : public autograd::Node,
       auto& saved = values_.emplace_back();
       // Random values are necessary to run the whole function again.
       bool is_random = std::ranges::any_of(compiled_->random, [&](auto& r) { return r.first == int(k); });
-      bool is_needed = is_whole || is_random || std::ranges::binary_search(*taken, k);
+      bool is_needed = has_one_part || is_random || std::ranges::binary_search(*taken, k);
       if (compiled_->saved_inputs[k] >= 0 || !is_needed) continue;
       int output = compiled_->saved_outputs[k];
       saved.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
@@ -217,8 +217,8 @@ class CompositeNode final : public autograd::Node,
     for (int k : compiled_->joint.tangent_of)
       if (grads[size_t(k)].defined()) tangents.push_back(grads[size_t(k)]);
     if (create_graph || is_interposed(tangents)) return differentiable(grads);
-    bool is_whole = tangents.size() == compiled_->joint.tangent_of.size();
-    auto* partial = is_whole ? nullptr : &compiled_->backward_without(absent_of(grads));
+    bool all_present = tangents.size() == compiled_->joint.tangent_of.size();
+    auto* partial = all_present ? nullptr : &compiled_->backward_without(absent_of(grads));
     auto& backward = partial ? partial->program : compiled_->backward;
     std::vector<size_t> read = partial ? partial->saved : std::vector<size_t>(compiled_->saved_inputs.size());
     if (!partial) std::iota(read.begin(), read.end(), size_t(0));
@@ -341,8 +341,8 @@ class CompositeNode final : public autograd::Node,
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
     auto absent = absent_of(grads);
-    bool is_whole = std::ranges::find(absent, true) == absent.end();
-    auto* rest = is_whole ? nullptr : &compiled_->joint_without(absent);
+    bool all_present = std::ranges::find(absent, true) == absent.end();
+    auto* rest = all_present ? nullptr : &compiled_->joint_without(absent);
     auto& joint = rest ? rest->graph : compiled_->joint.graph;
     for (int k : compiled_->joint.tangent_of)
       if (grads[size_t(k)].defined()) arguments.push_back(grads[size_t(k)]);
@@ -409,8 +409,8 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
     auto compiled = compiled_of(o, call_args, operands, wrt);
     if (codegen::background_threads())  // compile the gradient's kernels while the forward pass runs
       for (int part = 0; part < compiled->parts.count; ++part) {
-        bool is_whole = compiled->parts.count == 1;
-        auto& backward = is_whole ? compiled->backward : compiled->backward_of_part(part).program;
+        bool has_one_part = compiled->parts.count == 1;
+        auto& backward = has_one_part ? compiled->backward : compiled->backward_of_part(part).program;
         if (auto prepare = backward.preparation(operands, compiled->forward.graph()))
           codegen::run_in_background([compiled, prepare] { prepare(); });
       }

@@ -63,8 +63,9 @@ LEFT_OUT = {
         test_autograd_graph::test_a_function_that_changes_is_noticed
         test_autograd_graph::test_what_a_reentrant_checkpoint_refuses
     """,
-    "a segment holds the objects that its guards compare, and those that a capture has made until it ends": """
-        test_bind_tensor::test_a_subclass_with_slots_and_a_finalizer test_bind_tensor::test_objects_are_not_leaked
+    "a segment holds the objects that its guards compare, and a capture those that it makes": """
+        test_bind_tensor::test_a_subclass_with_slots_and_a_finalizer
+        test_bind_tensor::test_objects_are_not_leaked
         test_memory::test_tensors_are_freed_without_collecting_garbage
         test_memory::test_backward_hooks_of_modules_are_freed_after_a_gradient_with_a_history
         test_utility_names::test_statistics_of_a_window_are_logged_when_it_is_full
