@@ -118,6 +118,7 @@ class Start {
       g->running = true;
     }
     set_modes(modes_);
+    while (autograd::saved_hook()) autograd::pop_saved_hook();  // a capture begins where there is none
     while (run::autocast_regions() > regions_) run::exit_autocast_region();
     while (run::autocast_regions() < regions_) run::enter_autocast_region();
     PyErr_Clear();
@@ -217,7 +218,7 @@ class Run {
   bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
     const Guard* failed = nullptr;
     if (!(segment.modes == modes_))
-      why = "gradient mode, autocast, the default dtype or the default device differ";
+      why = "gradient mode, autocast, the default dtype, the default device or deterministic memory differ";
     else if ((failed = first_failure(segment, roots_, values_)) == nullptr) {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";
@@ -289,8 +290,8 @@ class Run {
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
       if (in_.program_failed) return program_failed(e, start);
-      if (in_.met_sizes && !in_.has_effects) {
-        place.changing.breaks_at_sizes = true;
+      if ((in_.met_sizes || in_.leaves_history) && !in_.has_effects) {
+        (in_.met_sizes ? place.changing.breaks_at_sizes : place.changing.breaks_at_backward) = true;
         start.restore(in_);
         return capture(place, misses);
       }

@@ -25,8 +25,9 @@ class Interpreter {
   Recorder* recorder = nullptr;
   PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
-  bool met_sizes = false;    // the capture failed by sizes that are known only when the program has run
-  bool has_effects = false;  // of the segment that was captured last, besides its program
+  bool leaves_history = false;  // the capture failed by a result with a history behind a backward pass
+  bool met_sizes = false;       // the capture failed by sizes that are known only when the program has run
+  bool has_effects = false;     // of the segment that was captured last, besides its program
   bool program_failed =
       false;  // the program of the segment that was captured last raised an error when it ran
   PyRef result;
@@ -92,6 +93,7 @@ struct Call {
   size_t drop;
   Role role = Role::call;
   PyRef created = {};
+  std::shared_ptr<const NamedCall> named = {};  // of the frame that a call of its function enters
 
   // Calls `function` instead, with `first` before the other arguments.
   void bind(PyObject* function, PyObject* first) {

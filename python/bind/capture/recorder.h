@@ -41,6 +41,8 @@ class Recorder {
   // where anything else keeps one, or an exception follows, the capture fails, and the next one stops in front of them.
   std::vector<PyRef> run_time_sizes;
   bool breaks_at_sizes = false, sizes_failed = false;
+  // Backward passes are breaks, because the segment would end with a result whose history no backward pass has used.
+  bool breaks_at_backward = false, leaves_history = false;
   bool keeps_sizes() const;
 
   // The line of the instruction that runs, and of the calls that it records.

@@ -7,6 +7,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
+#include "facula/base/deterministic.h"
 #include "facula/base/dtype.h"
 
 namespace facula::bind::capture {
@@ -21,6 +22,7 @@ Modes modes_now() {
           autograd::inference_enabled(),
           a.enabled,
           a.cache,
+          fill_uninitialized.load(std::memory_order_relaxed),
           a.dtype,
           default_dtype(),
           default_device(),
@@ -140,6 +142,7 @@ struct Builder {
       layout->ip = f->ip;
       layout->last = f->last;
       layout->role = f->role;
+      layout->named = f->named;
       layout->globals = f->globals;
       layout->builtins = f->builtins;
       layout->locals.resize(f->locals.size());
@@ -199,7 +202,7 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     }
   } recording{in, std::exchange(current_recorder, &r)};
   in.recorder = &r;
-  in.has_effects = in.program_failed = in.met_sizes = false;
+  in.has_effects = in.program_failed = in.met_sizes = in.leaves_history = false;
   in.is_later_segment = in.frames.size() > 1 || in.frame().ip > 0;
   std::vector<PyObject*> results;
   auto body = [&] {
@@ -216,6 +219,7 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     all.undo();
     in.has_effects = false;
     in.program_failed = r.program_failed;
+    in.leaves_history = r.leaves_history;
     throw;
   }
   for (size_t k = 0; k < results.size(); ++k) numbers[results[k]] = int(k);
@@ -229,6 +233,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   r.changing_sizes = changing.sizes.empty() ? nullptr : &changing.sizes;
   r.free_sizes = changing.free_sizes;
   r.breaks_at_sizes = changing.breaks_at_sizes;
+  r.breaks_at_backward = changing.breaks_at_backward;
   if (r.changing || r.changing_sizes || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();
@@ -388,6 +393,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     f->ip = from.ip;
     f->last = from.last;
     f->role = from.role;
+    f->named = from.named;
     f->globals = from.globals;
     f->builtins = from.builtins;
     auto& slots = s.slots[k];

@@ -125,7 +125,7 @@ enum class BreakErrors : int8_t { by_fullgraph = -1, no, yes };
 extern thread_local BreakErrors break_errors;
 
 struct Modes {
-  bool grad, inference, autocast, cache;
+  bool grad, inference, autocast, cache, fills_memory;
   DType autocast_dtype, default_dtype;
   Device default_device;
   BreakErrors break_errors;
@@ -187,6 +187,7 @@ struct Changing {
   std::map<std::string, ChangedSizes> sizes;  // by path of a tensor
   FreeSizes free_sizes = FreeSizes::related;
   bool breaks_at_sizes = false;  // that are known only when the program has run
+  bool breaks_at_backward = false;
 };
 CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 

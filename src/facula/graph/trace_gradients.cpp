@@ -255,6 +255,9 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
   for (auto& r : retained_) retained.push_back(r.into->grad);
   bool differentiated = std::exchange(differentiates_, true);
   is_passing_ = fills_last_;
+  std::vector<Value*> roots;
+  for (auto& t : outputs) roots.push_back(tracer_.recorded_value(t));
+  size_t calls = graph_->nodes.size();
   try {
     gradients_of("backward", outputs, seeds, wrt, false, [&](size_t k, Tensor g) {
       check_leaf(all[k]);
@@ -268,7 +271,40 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
     throw;
   }
   is_passing_ = false;
+  passes_.emplace_back(std::move(roots), calls);
   for (auto& [k, g] : complete) accumulate(all[k], g);
+}
+
+bool Gradients::leaves_history(std::span<const Tensor> results) {
+  if (passes_.empty()) return false;
+  auto depends = depend_on_leaves();
+  // Marks what the marked values depend on through calls that carry gradients.
+  auto spread_back = [&](std::vector<bool>& marked, size_t calls) {
+    for (size_t k = calls; k-- > 0;) {
+      auto& n = *graph_->nodes[k];
+      auto is_marked = [&](Value* v) { return marked[size_t(v->id)] && depends[size_t(v->id)]; };
+      if (std::ranges::any_of(n.results, is_marked))
+        each_operand(n, [&](Value* v) { marked[size_t(v->id)] = true; });
+    }
+  };
+  std::vector<bool> spent(graph_->values().size());
+  for (auto& [roots, calls] : passes_) {
+    for (auto* v : roots) spent[size_t(v->id)] = true;
+    spread_back(spent, calls);
+  }
+  for (auto& t : results) {
+    if (!t.defined() || !t.is_traced() || !t.requires_grad()) continue;
+    std::vector<bool> reached(graph_->values().size());
+    reached[size_t(tracer_.recorded_value(t)->id)] = true;
+    spread_back(reached, graph_->nodes.size());
+    bool is_spent = false;
+    for (auto& v : graph_->values()) {
+      auto id = size_t(v->id);
+      is_spent |= v->producer && reached[id] && spent[id] && depends[id];
+    }
+    if (!is_spent) return true;
+  }
+  return false;
 }
 
 bool Gradients::has_changed_slot(const Tensor& leaf) const {

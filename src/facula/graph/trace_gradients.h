@@ -59,6 +59,8 @@ class Gradients final : public autograd::Tracing {
   // Whether the function has changed the gradient slot of a tensor from outside, so that its contents are the function's.
   bool has_changed_slot(const Tensor& leaf) const;
 
+  // True if one of these results has a history that no backward pass of the function has used.
+  bool leaves_history(std::span<const Tensor> results);
   // Refuses hooks that a backward pass through one of these results would have to call.
   void check_results(std::span<const Tensor> results) const;
   // Refuses a backward pass from `outputs` that eager mode would refuse, because the user has written what it needs since.
@@ -113,6 +115,8 @@ class Gradients final : public autograd::Tracing {
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   std::unordered_map<const Value*, Ref<autograd::Node>> hooks_;
   std::vector<Retained> retained_;
+  // By backward pass: what it started from, and how many calls there were.
+  std::vector<std::pair<std::vector<Value*>, size_t>> passes_;
   std::vector<std::pair<Tensor, Value*>>
       own_leaves_;  // leaves that the function has made, and their first values
   bool differentiates_ = false, fills_last_ = false;

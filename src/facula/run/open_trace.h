@@ -129,6 +129,11 @@ class OpenTrace {
   // See Gradients.
   void fill_slots_last() { fills_last_ = true, recording_->gradients().fill_slots_last(); }
   bool has_changed_slot(const Tensor& leaf) const { return recording_->gradients().has_changed_slot(leaf); }
+  // True if one of these results has a history that no backward pass of the segment has used. Results of a segment that calls
+  // backward() have no history.
+  bool leaves_history(std::span<const Tensor> results) const {
+    return recording_->gradients().leaves_history(results);
+  }
   // The sources of the tensors and numbers that were announced, in order.
   std::span<const SourceId> sources() const { return sources_; }
   // The handles that callers got and still refer to.
