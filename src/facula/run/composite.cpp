@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
@@ -31,6 +32,54 @@ using op::Value;
 
 namespace {
 
+// By tangent: the number of the part of the forward computation that leads to it from the differentiated inputs. Results of one
+// part share intermediate values, so that a backward pass from one of them spends the history of all; results of different parts
+// share nothing but inputs.
+std::vector<int> parts_of(const graph::Joint& j) {
+  auto& g = j.graph;
+  std::vector<bool> active(g.values().size());
+  for (int i : j.wrt) active[size_t(g.inputs[size_t(i)]->id)] = true;
+  graph::spread_activity(g, g.nodes.size(), active);
+  std::vector<int> parts;
+  std::map<const graph::Value*, int> part_of;
+  for (int k : j.tangent_of) {
+    int own = int(parts.size());
+    std::vector<graph::Value*> todo{g.outputs[size_t(k)]};
+    while (!todo.empty()) {
+      auto* v = todo.back();
+      todo.pop_back();
+      if (!v || !v->producer || !active[size_t(v->id)]) continue;
+      auto [it, fresh] = part_of.try_emplace(v, own);
+      if (!fresh && it->second != own) {
+        int from = own, into = it->second;
+        for (int& p : parts)
+          if (p == from) p = into;
+        for (auto& [value, p] : part_of)
+          if (p == from) p = into;
+        own = into;
+      }
+      if (!fresh) continue;
+      auto read = graph::operands(*v->producer);
+      todo.insert(todo.end(), read.begin(), read.end());
+    }
+    parts.push_back(own);
+  }
+  return parts;
+}
+
+// Removes those of the first `count` inputs that no call reads and that are no output; gives which of them remain.
+std::vector<bool> without_unread(graph::Graph& g, size_t count) {
+  std::set<const graph::Value*> read(g.outputs.begin(), g.outputs.end());
+  for (auto& n : g.nodes)
+    for (auto* v : graph::operands(*n)) read.insert(v);
+  std::vector<bool> remain(count);
+  for (size_t k = count; k-- > 0;) {
+    remain[k] = read.count(g.inputs[k]) > 0;
+    if (!remain[k]) g.inputs.erase(g.inputs.begin() + std::ptrdiff_t(k));
+  }
+  return remain;
+}
+
 // A composite with its gradient, traced for one combination of attributes, dtypes and ranks.
 struct Compiled final : TracedCall {
   Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::span<const Value> args)
@@ -43,7 +92,9 @@ struct Compiled final : TracedCall {
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
         forward(std::move(p.forward), o.name(), keeper_of(o)),
-        backward(std::move(p.backward), o.name(), keeper_of(o)) {
+        backward(std::move(p.backward), o.name(), keeper_of(o)),
+        parts(parts_of(joint)),
+        has_parts(std::set<int>(parts.begin(), parts.end()).size() > 1) {
     attributes.each_tensor([](size_t, Tensor& t) { t = {}; });
   }
   bool accepts(std::span<const Value> operands) const override { return forward.accepts(operands); }
@@ -55,24 +106,34 @@ struct Compiled final : TracedCall {
   std::vector<int> saved_inputs, saved_outputs;
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
+  std::vector<int> parts;  // see parts_of()
+  bool has_parts;          // more than one
+  bool has_gradient(size_t k) const { return joint.graph.outputs[size_t(joint.forward_outputs) + k]; }
 
-  // The backward program where some gradients (`grads`, by output) are undefined: see graph::without_gradients.
-  const Program& backward_of(std::span<const Tensor> grads) const {
+  // The backward program where some gradients (`grads`, by output) are undefined: see graph::without_gradients. `reads`: by saved
+  // value, whether it is an input; the others may have been written since.
+  struct Partial {
+    Partial(graph::Graph g, size_t saved, const Operator& o)
+        : reads(without_unread(g, saved)), program(std::move(g), o.name(), keeper_of(o)) {}
+    std::vector<bool> reads;
+    Program program;
+  };
+  const Partial& backward_of(std::span<const Tensor> grads) const {
     std::vector<bool> absent;
     for (int k : joint.tangent_of) absent.push_back(!grads[size_t(k)].defined());
     std::lock_guard lock(mutex_);
-    auto& program = partial_[absent];
-    if (!program) {
+    auto& partial = partial_[absent];
+    if (!partial) {
       auto parts = pipeline::partition(joint, op.name());  // the same values are saved
       auto rest = graph::without_gradients(parts.backward, saved_inputs.size(), absent);
-      program = std::make_unique<Program>(std::move(rest), op.name(), keeper_of(op));
+      partial = std::make_unique<Partial>(std::move(rest), saved_inputs.size(), op);
     }
-    return *program;
+    return *partial;
   }
 
  private:
   mutable std::mutex mutex_;
-  mutable std::map<std::vector<bool>, std::unique_ptr<Program>> partial_;
+  mutable std::map<std::vector<bool>, std::unique_ptr<Partial>> partial_;
 };
 
 class CompositeNode final : public autograd::Node,
@@ -83,7 +144,11 @@ class CompositeNode final : public autograd::Node,
       : Node(c->outputs), compiled_(std::move(c)) {
     edges_.reserve(compiled_->joint.wrt.size());
     values_.reserve(operands.size() + compiled_->saved_inputs.size());
-    for (int i : compiled_->joint.wrt) add_edge(Borrowed(operands[size_t(i)].tensor));
+    auto& wrt = compiled_->joint.wrt;
+    for (size_t k = 0; k < wrt.size(); ++k) {
+      if (compiled_->has_gradient(k)) add_edge(Borrowed(operands[size_t(wrt[k])].tensor));
+      else add_edge(autograd::Edge());
+    }
     for (auto& v : operands) {
       auto& saved = values_.emplace_back();
       if (v.tag != Tag::tensor) {
@@ -118,21 +183,31 @@ class CompositeNode final : public autograd::Node,
   }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
-    if (released_) raise_freed();
     std::vector<Tensor> tangents;
-    for (int k : compiled_->joint.tangent_of)
-      if (grads[size_t(k)].defined()) tangents.push_back(grads[size_t(k)]);
+    auto& tangent_of = compiled_->joint.tangent_of;
+    std::set<int> parts;
+    for (size_t k = 0; k < tangent_of.size(); ++k) {
+      auto& g = grads[size_t(tangent_of[k])];
+      if (!g.defined()) continue;
+      tangents.push_back(g);
+      if (compiled_->has_parts) parts.insert(compiled_->parts[k]);
+    }
+    if (released_ || std::ranges::any_of(parts, [&](int p) { return spent_.count(p) > 0; })) raise_freed();
+    passed_ = std::move(parts);
     if (create_graph || is_interposed(tangents)) return differentiable(grads);
     bool all_present = tangents.size() == compiled_->joint.tangent_of.size();
-    auto& backward = all_present ? compiled_->backward : compiled_->backward_of(grads);
-    if (autograd::any_batched(tangents)) return call_by_call(backward, tangents);
+    auto* partial = all_present ? nullptr : &compiled_->backward_of(grads);
+    auto& backward = partial ? partial->program : compiled_->backward;
+    auto reads = [&](size_t k) { return !partial || partial->reads[k]; };
+    if (autograd::any_batched(tangents)) return call_by_call(backward, tangents, reads);
     std::vector<Tensor> alive;
     std::vector<Value> values;
     auto& wrt = compiled_->joint.wrt;
     size_t saved_count = compiled_->saved_inputs.size();
     alive.reserve(saved_count);
     values.reserve(saved_count + tangents.size());
-    for (size_t k = 0; k < saved_count; ++k) values.push_back(saved(k).unpack(*this, alive));
+    for (size_t k = 0; k < saved_count; ++k)
+      if (reads(k)) values.push_back(saved(k).unpack(*this, alive));
     for (auto& t : tangents) values.push_back(t);
     InMemory memory(values);
     values.assign(memory.args().begin(), memory.args().end());
@@ -166,7 +241,11 @@ class CompositeNode final : public autograd::Node,
     for (auto& v : values_) f(v.tensor);
   }
 
+  // The results of parts that the pass before has not reached still need what was saved.
   void release_saved() override {
+    spent_.insert(passed_.begin(), passed_.end());
+    auto is_spent = [&](int part) { return spent_.count(part) > 0; };
+    if (compiled_->has_parts && !std::ranges::all_of(compiled_->parts, is_spent)) return;
     values_.clear();
     released_ = true;
   }
@@ -212,9 +291,11 @@ class CompositeNode final : public autograd::Node,
   size_t operands() const { return compiled_->forward.graph().inputs.size(); }
 
   // Runs the backward program call by call. Under vmap each call then takes its own batching rule.
-  std::vector<Tensor> call_by_call(const Program& backward, const std::vector<Tensor>& tangents) {
+  template <class F>
+  std::vector<Tensor> call_by_call(const Program& backward, const std::vector<Tensor>& tangents, F&& reads) {
     std::vector<Tensor> arguments;
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
+      if (!reads(k)) continue;
       std::vector<Tensor> alive;
       Value v = saved(k).unpack(*this, alive);
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
@@ -252,6 +333,7 @@ class CompositeNode final : public autograd::Node,
   std::shared_ptr<const Compiled> compiled_;
   std::vector<SavedValue> values_;  // operands, followed by saved values that are not operands
   bool released_ = false;
+  std::set<int> passed_, spent_;  // parts: of the last pass, and of those that retained no graph
 };
 
 }  // namespace
