@@ -228,7 +228,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   r.changing = changing.numbers.empty() ? nullptr : &changing.numbers;
   r.changing_sizes = changing.sizes.empty() ? nullptr : &changing.sizes;
   r.free_sizes = changing.free_sizes;
-  r.breaks_at_sizes = changing.breaks_at_sizes;
+  r.stops = changing.stops;
   if (r.changing || r.changing_sizes || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();

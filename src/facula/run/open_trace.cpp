@@ -274,6 +274,10 @@ bool OpenTrace::may_refuse_since(size_t first) const {
                      [](auto& n) { return graph::may_refuse(*n); });
 }
 
+void OpenTrace::take_back_draws(size_t first) {
+  if (first < calls()) recording_->take_back_draws(first);
+}
+
 std::vector<Tensor> OpenTrace::living() const {
   std::vector<Tensor> alive;
   auto counts = own_references();
@@ -330,6 +334,7 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
     }
     segment->has_history_ = tracer.has_history();
     recording_->gradients().check_results(results);
+    recording_->gradients().check_histories_spent(results);
     capture_->graph = recording_->finish(outputs);
     for (auto& t : results)
       segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&
@@ -369,8 +374,18 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
       throw;
     }
   }
+  std::unordered_map<const TensorImpl*, Tensor> handle_of;
   for (size_t k = 0; k < results.size(); ++k)
-    if (results[k].defined() && results[k].is_traced()) give_data(results[k], real[k]);
+    if (results[k].defined() && results[k].is_traced()) {
+      give_data(results[k], real[k]);
+      handle_of.emplace(real[k].impl(), results[k]);
+    }
+  // A write through a view changes the history of its base: the handle, which the user has, and not the tensor that it stands for.
+  for (auto& t : results) {
+    auto* meta = t.defined() ? autograd::meta_of(t) : nullptr;
+    auto base = meta && meta->base.defined() ? handle_of.find(meta->base.impl()) : handle_of.end();
+    if (base != handle_of.end() && !base->second.is_same(t)) meta->base = base->second;
+  }
   for (auto& s : slots) {
     Tensor grad = autograd::ensure_meta(s.leaf).grad;
     if (s.grad.is_traced()) give_data(s.grad, grad);
