@@ -57,6 +57,17 @@ def test_a_file_shows_strides_of_single_elements_as_the_program_does(tmp_path):
     check(f, x)
 
 
+def test_a_view_of_one_row_is_assigned_to_itself():
+    """The program gives a dimension of size 1 another stride than eager mode."""
+
+    def f(x):
+        x.mT[..., 1:] -= 2
+        return x * 1
+
+    for sizes in ((3, 1), (2, 3, 1), (1, 3)):
+        check(f, facula.randn(sizes))
+
+
 def test_draws_keep_their_order_where_the_later_one_is_read_first():
     def f(x):
         a = facula.rand(4)

@@ -113,7 +113,7 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   bool is_of_c = PyCFunction_Check(c.callable) || Py_TYPE(c.callable) == &PyMethodDescr_Type;
   bool differentiates = is_of_c && (name == "backward" || name == "grad" || name.ends_with(".backward"));
   if (in.backend && differentiates) return break_for_backend(in, name);
-  if (in.recorder->breaks_at_backward && differentiates && name != "grad")
+  if (in.recorder->stops.at_backward && differentiates && name != "grad")
     return in.breaks("`" + name + "`, behind which another history goes on",
                      "call all backward passes in a row");
   Call with = c;
@@ -234,6 +234,30 @@ bool is_ruled_module(PyObject* globals) {
   return false;
 }
 
+// Whether a function that runs calls backward(), so that hooks of intermediate tensors are called in the same program.
+bool differentiates(Interpreter& in) {
+  for (auto& f : in.frames) {
+    PyObject* names = f->code->get()->co_names;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names); ++k)
+      if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, k), "backward")) return true;
+  }
+  return false;
+}
+
+// Whether a capture calls the backward hooks of a module: its function calls backward(), and the list of tensors that a node of the
+// tape would watch has a single one that requires a gradient.
+bool can_call_module_hooks(Interpreter& in, PyObject* tensors) {
+  if (in.backend || in.recorder->stops.at_hooks || !differentiates(in) || !PyList_CheckExact(tensors))
+    return false;
+  int watched = 0;
+  for (Py_ssize_t k = 0; k < PyList_GET_SIZE(tensors); ++k) {
+    PyObject* t = PyList_GET_ITEM(tensors, k);
+    if (!is_tensor(t) || !is_plain(Py_TYPE(t))) return false;
+    watched += tensor_of(t).requires_grad();
+  }
+  return watched == 1;
+}
+
 Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(c.callable));
   const Rule* own = user_rule(c.callable);
@@ -246,7 +270,8 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   if (is_our_module(globals) || is_ruled_module(globals)) {
     Rule rule = rule_of(c.callable);
     if (rule.policy != Policy::unknown && rule.policy != Policy::recorded) pin_all(in, c);
-    if (rule.policy == Policy::breaks) return in.breaks(std::string(text_of(rule.detail)));
+    bool has_hooks = rule.policy == Policy::hooks && !can_call_module_hooks(in, c.args[0]);
+    if (rule.policy == Policy::breaks || has_hooks) return in.breaks(std::string(text_of(rule.detail)));
     if (rule.policy == Policy::recorded && all_data(c, true)) return call_recorded(in, f, c);
     if (rule.policy == Policy::constant) return finish(in, f, c, Py_NewRef(rule.detail));
     if (rule.policy == Policy::folded) return call_folded(in, f, c);
@@ -619,16 +644,6 @@ Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, result.detach());
 }
 
-// Whether a function that runs calls backward(), so that hooks of intermediate tensors are called in the same program.
-bool differentiates(Interpreter& in) {
-  for (auto& f : in.frames) {
-    PyObject* names = f->code->get()->co_names;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names); ++k)
-      if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, k), "backward")) return true;
-  }
-  return false;
-}
-
 // A hook of a tensor, or the handle of one. The method is bound, or gets its object as the first argument.
 Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   PyObject* self = PyCFunction_Check(c.callable) ? PyCFunction_GET_SELF(c.callable)
@@ -637,7 +652,8 @@ Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   if (self && !is_tensor(self) && !in.recorder->is_outside(self))  // the handle of a hook that is recorded
     return in.give_recorded(f, c.drop, run_unpinned(c), "remove");
   bool is_inner = self && is_tensor(self) && is_plain(Py_TYPE(self)) && impl_of(self)->traced;
-  if (!is_inner || in.backend || !differentiates(in)) return in.breaks(std::string(text_of(rule.detail)));
+  if (!is_inner || in.backend || in.recorder->stops.at_hooks || !differentiates(in))
+    return in.breaks(std::string(text_of(rule.detail)));
   return in.give_recorded(f, c.drop, run_unpinned(c), "register_hook");
 }
 

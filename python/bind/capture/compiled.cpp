@@ -13,6 +13,7 @@
 #include "facula/autograd/node.h"
 #include "facula/autograd/tracing.h"
 #include "facula/base/log.h"
+#include "facula/graph/break.h"
 #include "segment.h"
 
 namespace facula::bind::capture {
@@ -290,8 +291,7 @@ class Run {
       c = capture_segment(in_, s_.name, place.changing);
     } catch (const Error& e) {
       if (in_.program_failed) return program_failed(e, start);
-      if ((in_.met_sizes || in_.leaves_history) && !in_.has_effects) {
-        (in_.met_sizes ? place.changing.breaks_at_sizes : place.changing.breaks_at_backward) = true;
+      if (!in_.has_effects && adds_stop(e, place.changing.stops)) {
         start.restore(in_);
         return capture(place, misses);
       }
@@ -310,6 +310,16 @@ class Run {
     log("captured from " + where, misses);
     note(place, c);
     return c.stop;
+  }
+
+  // Whether a capture that stops in front of something more may succeed where another has failed.
+  bool adds_stop(const Error& e, Stops& stops) const {
+    auto* why = graph::Break::find(e);
+    auto add = [](bool& stop, bool met) { return met && !std::exchange(stop, true); };
+    return add(stops.at_sizes, in_.met_sizes) ||
+           add(stops.at_elements, why && why->reason == graph::BreakReason::unknown_size) ||
+           add(stops.at_hooks, why && why->reason == graph::BreakReason::hooks) ||
+           add(stops.at_backward, why && why->reason == graph::BreakReason::outside_history);
   }
 
   // The program of a segment raised an error when it was run for the first time, and its effects have been taken back. The

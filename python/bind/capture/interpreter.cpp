@@ -147,7 +147,7 @@ bool Interpreter::has_handlers() const {
 
 Interpreter::Stop Interpreter::loop(bool once) {
   int countdown = 0;
-  auto* trace = recorder && is_later_segment ? run::OpenTrace::current() : nullptr;
+  auto* trace = recorder ? run::OpenTrace::current() : nullptr;
   do {
     size_t calls = trace ? trace->calls() : 0;
     Frame& f = frame();
@@ -161,11 +161,15 @@ Interpreter::Stop Interpreter::loop(bool once) {
     }
     switch (execute(*this, f, op)) {
       case Outcome::next:
-        if (!trace || trace->calls() <= calls || !trace->may_refuse_since(calls) || !has_handlers()) break;
+        if (!trace || !is_later_segment || trace->calls() <= calls) break;
+        if (!trace->may_refuse_since(calls) || !has_handlers()) break;
         breaks("an operator that may refuse elements, in a block with handlers of exceptions");
         report.is_behind = true;
         return Stop::broke;
-      case Outcome::breaks: f.ip = f.last; return Stop::broke;
+      case Outcome::breaks:
+        f.ip = f.last;
+        if (trace) trace->take_back_draws(calls);
+        return Stop::broke;
       case Outcome::raised:
         if (!unwind()) return Stop::raised;
         break;
@@ -192,9 +196,9 @@ static bool has_run_time_size(PyObject* o) {
 
 bool Interpreter::stops_at_size(PyObject* value) {
   if (!recorder || !has_run_time_size(value)) return false;
-  if (!recorder->breaks_at_sizes) recorder->run_time_sizes.push_back(PyRef::share(value));
+  if (!recorder->stops.at_sizes) recorder->run_time_sizes.push_back(PyRef::share(value));
   else breaks("a size that is known only when the program has run");
-  return recorder->breaks_at_sizes;
+  return recorder->stops.at_sizes;
 }
 
 Outcome Interpreter::give(Frame& f, size_t drop, PyObject* owned) {

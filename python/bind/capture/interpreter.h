@@ -25,7 +25,6 @@ class Interpreter {
   Recorder* recorder = nullptr;
   PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
-  bool leaves_history = false;  // the capture failed by a result with a history behind a backward pass
   bool met_sizes = false;       // the capture failed by sizes that are known only when the program has run
   bool has_effects = false;     // of the segment that was captured last, besides its program
   bool program_failed =

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../types.h"
+#include "facula/autograd/calls.h"
 #include "interpreter.h"
 
 namespace facula::bind::capture {
@@ -72,6 +73,31 @@ bool is_tensor_index(PyObject* o, int depth = 0) {
   for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
     if (!is_tensor_index(PySequence_Fast_GET_ITEM(o, k), depth + 1)) return false;
   return true;
+}
+
+// Whether an index is, or contains, an integer tensor with one element from outside, which eager mode reads as a number.
+bool is_element(PyObject* o) {
+  if (!is_plain(Py_TYPE(o))) return false;
+  auto& t = *impl_of(o);
+  return t.sizes.empty() && is_integral(t.dtype) && t.dtype != DType::Bool && t.dtype != DType::UInt8;
+}
+bool has_elements(PyObject* index) {
+  if (!is_sequence(index)) return is_element(index);
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(index); ++k)
+    if (is_element(PySequence_Fast_GET_ITEM(index, k))) return true;
+  return false;
+}
+// The index with values of the trace in place of such tensors: elements that are read when the program runs.
+PyRef with_traced_elements(const PyRef& index) {
+  PyObject* o = index.get();
+  if (is_element(o) && !impl_of(o)->traced)
+    return checked(wrap(autograd::invoke("view", {tensor_of(o), SymSpan()})));
+  if (!is_sequence(o) || !has_elements(o)) return index;
+  PyRef all = checked(PyList_New(0));
+  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
+    checked(
+        PyList_Append(all.get(), with_traced_elements(PyRef::share(PySequence_Fast_GET_ITEM(o, k))).get()));
+  return PyTuple_Check(o) ? checked(PyList_AsTuple(all.get())) : all;
 }
 
 // Replaces an iterable that runs code of Python, on top of the stack, by a tuple of its items, and repeats the instruction.
@@ -301,8 +327,10 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   auto* r = in.recorder;
   if (is_plain(Py_TYPE(o))) {
     if (!is_tensor_index(key)) return in.breaks(std::string("a tensor indexed by a ") + kindname(key));
+    if (r->stops.at_elements && has_elements(key))
+      return in.breaks("an index that is an element of a tensor");
     r->deep_contents(key);
-    PyRef index = r->with_symbols(key);
+    PyRef index = with_traced_elements(r->with_symbols(key));
     return in.give_recorded(f, 2, PyObject_GetItem(o, index.get()), "indexing");
   }
   if (is_generic(o)) {  // list[int], Optional[C]: an object that the module typing keeps
@@ -364,8 +392,11 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
   if (r && is_plain(Py_TYPE(o.get()))) {
     bool plain = is_tensor_index(key.get()) && (is_plain(Py_TYPE(value.get())) || is_atom(value.get()));
     if (!plain) return in.breaks("an assignment to elements of a tensor");
+    if (r->stops.at_elements && has_elements(key.get()))
+      return in.breaks("an index that is an element of a tensor");
     r->deep_contents(key.get());
-    if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0)
+    PyRef index = with_traced_elements(key);
+    if (PyObject_SetItem(o.get(), index.get(), value.get()) < 0)
       return in.give_recorded(f, 3, nullptr, "assignment");
     f.drop(3);
     return Outcome::next;

@@ -164,8 +164,6 @@ std::optional<RecordedProgram> record(const std::function<void()>& body, Recorde
   std::vector<Tensor> tensors;
   for (auto* o : results) tensors.push_back(tensor_of(o));
   if (backend) trace.compile_by(backend_of(backend, r, program));
-  r.leaves_history = trace.leaves_history(tensors);
-  runtime_check(!r.leaves_history, "compile") << "a result has a history behind a backward pass";
   // The handles become aliases of the tensors that they stand for.
   for (auto& [o, tensor] : r.replaced) tensors.push_back(tensor_of(o.get()));
   try {

@@ -25,6 +25,14 @@ struct ChangedSizes {
 // the arguments, since loaders change batches and lengths in turn.
 enum class FreeSizes : uint8_t { all, related, changed, none };
 
+// A capture stops in front of these, because an earlier capture of the same segment has failed by them.
+struct Stops {
+  bool at_sizes = false;     // that are known only when the program has run
+  bool at_elements = false;  // of tensors, as indices of views whose place they determine
+  bool at_hooks = false;     // of tensors that the function computes, and of modules
+  bool at_backward = false;  // calls of backward(): a result has a history that they do not reach
+};
+
 class Recorder {
  public:
   GuardList list;
@@ -40,9 +48,8 @@ class Recorder {
   // Sizes that Python has read and that are known only when the program has run, or tuples of such. Operators on tensors take them;
   // where anything else keeps one, or an exception follows, the capture fails, and the next one stops in front of them.
   std::vector<PyRef> run_time_sizes;
-  bool breaks_at_sizes = false, sizes_failed = false;
-  // Backward passes are breaks, because the segment would end with a result whose history no backward pass has used.
-  bool breaks_at_backward = false, leaves_history = false;
+  bool sizes_failed = false;
+  Stops stops;
   bool keeps_sizes() const;
 
   // The line of the instruction that runs, and of the calls that it records.

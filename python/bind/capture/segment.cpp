@@ -202,7 +202,7 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     }
   } recording{in, std::exchange(current_recorder, &r)};
   in.recorder = &r;
-  in.has_effects = in.program_failed = in.met_sizes = in.leaves_history = false;
+  in.has_effects = in.program_failed = in.met_sizes = false;
   in.is_later_segment = in.frames.size() > 1 || in.frame().ip > 0;
   std::vector<PyObject*> results;
   auto body = [&] {
@@ -219,7 +219,6 @@ void interpret(Interpreter& in, Recorder& r, Segment& segment, const std::string
     all.undo();
     in.has_effects = false;
     in.program_failed = r.program_failed;
-    in.leaves_history = r.leaves_history;
     throw;
   }
   for (size_t k = 0; k < results.size(); ++k) numbers[results[k]] = int(k);
@@ -232,8 +231,7 @@ CaptureResult capture_segment(Interpreter& in, const std::string& name, const Ch
   r.changing = changing.numbers.empty() ? nullptr : &changing.numbers;
   r.changing_sizes = changing.sizes.empty() ? nullptr : &changing.sizes;
   r.free_sizes = changing.free_sizes;
-  r.breaks_at_sizes = changing.breaks_at_sizes;
-  r.breaks_at_backward = changing.breaks_at_backward;
+  r.stops = changing.stops;
   if (r.changing || r.changing_sizes || in.backend) r.root_names = names_of_roots(in.frames);
   auto segment = std::make_shared<Segment>();
   segment->modes = modes_now();

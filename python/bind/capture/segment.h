@@ -60,6 +60,7 @@ class Template {
       reduced,
       generator,
       running_generator,
+      dict_iterator,
       fill_list,
       fill_dict,
       fill_set,
@@ -108,6 +109,7 @@ class TemplateBuilder {
   int function(PyObject* o);
   int instance(PyObject* o);
   int reduced(PyObject* o);
+  int dict_iterator(PyObject* o);
   int generator(PyObject* o);
   const Frame* layout(const Frame& f, std::vector<int>& parts);
   int fail(PyObject* o);
@@ -186,8 +188,7 @@ struct Changing {
   std::set<std::string> numbers;              // paths of numbers and generators
   std::map<std::string, ChangedSizes> sizes;  // by path of a tensor
   FreeSizes free_sizes = FreeSizes::related;
-  bool breaks_at_sizes = false;  // that are known only when the program has run
-  bool breaks_at_backward = false;
+  Stops stops;
 };
 CaptureResult capture_segment(Interpreter& in, const std::string& name, const Changing& changing);
 

@@ -35,6 +35,22 @@ bool is_iterator_of_list(PyTypeObject* t) {
   return !std::strcmp(t->tp_name, "list_iterator") || !std::strcmp(t->tp_name, "list_reverseiterator");
 }
 
+// CPython's iterator of the keys, values or items of a dict (Objects/dictobject.c of 3.11 to 3.13).
+struct DictIterator {
+  PyObject_HEAD PyObject* dict;  // null: it has ended
+  Py_ssize_t size;               // of the dict when the iteration began
+  Py_ssize_t position;
+  PyObject* result;
+  Py_ssize_t left;
+};
+// The method of a dict whose iterators have this type; null for other types.
+const char* view_of_iterator(PyTypeObject* t) {
+  return t == &PyDictIterKey_Type     ? "keys"
+         : t == &PyDictIterValue_Type ? "values"
+         : t == &PyDictIterItem_Type  ? "items"
+                                      : nullptr;
+}
+
 PyObject* rebuilt(PyObject* reduced) {
   Py_ssize_t n = PyTuple_GET_SIZE(reduced);
   PyRef created = checked(PyObject_CallObject(PyTuple_GET_ITEM(reduced, 0), PyTuple_GET_ITEM(reduced, 1)));
@@ -182,6 +198,7 @@ int TemplateBuilder::other(PyObject* o) {
                add({Kind::named_tuple, -1, PyRef::share(reinterpret_cast<PyObject*>(t)), 0, std::move(all)});
   }
   if (is_reducible(t) || is_grad_mode(o)) return reduced(o);
+  if (view_of_iterator(t)) return dict_iterator(o);
   if (is_class_of_python(t) && !PyExceptionInstance_Check(o)) return instance(o);
   return fail(o);
 }
@@ -263,6 +280,19 @@ int TemplateBuilder::reduced(PyObject* o) {
   created.instructions.back().object = tuple;  // keeps temporary objects, whose addresses are known, alive
   int out = nodes_[o] = add({Kind::reduced, -1, {}, 0, {inner}});
   return position ? fill(Kind::place_iterator, out, {value(position.get())}) : out;
+}
+
+// An iterator that has given some items of a dict. The dict of a later call has the same keys when the iterator is made, which is
+// before the segment repeats its writes.
+int TemplateBuilder::dict_iterator(PyObject* o) {
+  auto* it = reinterpret_cast<DictIterator*>(o);
+  bool is_unchanged = it->dict && it->size == PyDict_GET_SIZE(it->dict) &&
+                      !recorder_.is_written(it->dict, nullptr) && Py_TYPE(it->dict) != &PyODict_Type;
+  if (!is_unchanged) return fail(o);
+  recorder_.contents(it->dict);
+  PyRef method = checked(PyUnicode_InternFromString(view_of_iterator(Py_TYPE(o))));
+  int dict = value(it->dict);
+  return nodes_[o] = add({Kind::dict_iterator, -1, method, it->size - it->left, {dict}});
 }
 
 int TemplateBuilder::generator(PyObject* o) {
@@ -418,6 +448,12 @@ struct Maker {
       }
       case Kind::reduced: return PyRef(rebuilt(borrowed(i.operands[0])));
       case Kind::generator: return generator(i);
+      case Kind::dict_iterator: {
+        PyRef view = checked(PyObject_CallMethodNoArgs(borrowed(i.operands[0]), i.object.get())),
+              iterator = checked(PyObject_GetIter(view.get()));
+        for (int64_t k = 0; k < i.number; ++k) checked(PyIter_Next(iterator.get()));
+        return iterator;
+      }
       case Kind::running_generator: return make_generator_without_frame(i.object.get(), i.number);
       default: return {};
     }

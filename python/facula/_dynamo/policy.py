@@ -281,6 +281,8 @@ def classify(f: Any) -> tuple[int, Any]:
             return REPLACED, checkpoint
         if module == "facula.optim.lbfgs" and name == "step":
             return BREAKS, "a step of LBFGS, whose search looks at losses"
+        if module == "facula.nn.modules.module" and name == "_through_node":
+            return HOOKS, "the backward hooks of a module"
         if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):

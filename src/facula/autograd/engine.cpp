@@ -1,9 +1,10 @@
 // The engine: runs nodes in order of sequence, latest first, once all gradients that flow into them have
-// arrived. Each backward has its own task on the calling thread, so several may run at once, and a node may
+// arrived; gradients are put into the slots of leaves before other nodes run, as in PyTorch. Each backward has its own task on the calling thread, so several may run at once, and a node may
 // start another (hooks, custom functions): that one runs to its end before the outer goes on.
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <queue>
 #include <thread>
@@ -33,11 +34,11 @@ struct State {
 };
 
 struct Ready {
-  uint64_t sequence;
+  uint64_t priority;
   size_t state;
   Ref<Node> node;  // nodes may lose their last edge before they run
   Ref<TensorImpl> leaf;
-  bool operator<(const Ready& o) const { return sequence < o.sequence; }
+  bool operator<(const Ready& o) const { return priority < o.priority; }
 };
 
 // Gradients of a sparse layout as they are; other nodes run operators that need them dense.
@@ -140,7 +141,10 @@ class Task {
  private:
   static inline std::atomic<uint64_t> numbers{0};
   size_t state_of(const Edge& e) const { return index_.at(e.node.get()); }
-  void push(const Edge& e, size_t state) { ready_.push({e.node->sequence(), state, e.node, e.leaf}); }
+  void push(const Edge& e, size_t state) {
+    uint64_t priority = e.node->is_accumulator() ? std::numeric_limits<uint64_t>::max() : e.node->sequence();
+    ready_.push({priority, state, e.node, e.leaf});
+  }
 
   void deliver(const Edge& e, State& s, Tensor g) {
     if (!g.defined() || !s.wanted) return;
@@ -393,7 +397,7 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bo
       << hint("facula.func.grad inside of vmap gives each call of the batch a gradient of its own");
   auto roots = roots_of("backward", outputs, grads, create_graph);
   if (auto* trace = trace_of("backward", outputs))
-    return trace->backward(outputs, roots.grads, inputs, create_graph);
+    return trace->backward(outputs, roots.grads, inputs, retain_graph, create_graph);
   std::vector<Edge> asked;
   for (auto& t : inputs) {
     runtime_check(t.requires_grad(), "backward") << "One of the differentiated Tensors does not require grad";

@@ -46,7 +46,7 @@ class Tracing {
                                         bool create_graph) = 0;
   // Sums gradients into the slots of the leaves that were read so far, or of `inputs` alone.
   virtual void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
-                        std::span<const Tensor> inputs, bool create_graph) = 0;
+                        std::span<const Tensor> inputs, bool retain_graph, bool create_graph) = 0;
 
   // The hooks of a traced tensor, and its retained gradient: a node that has nothing else.
   virtual Ref<Node> hooks_of(const Tensor& t) = 0;

@@ -72,6 +72,8 @@ class Recording {
 
   // Ends the recording, whose results are these tensors. It has to be active.
   Graph finish(std::span<const Tensor> results);
+  // Removes the calls from number `first` on if one of them draws random numbers. Nothing may read or have written what they compute.
+  void take_back_draws(size_t first);
 
   Tracer& tracer() { return tracer_; }
   Gradients& gradients() { return *gradients_; }
@@ -92,7 +94,8 @@ class Recording {
   std::vector<Tensor> outside_;
   std::vector<Value*> outside_values_;
   Gradients::InputNumbers outside_numbers_;
-  Place at_;  // of the calls that follow
+  Place at_;                                    // of the calls that follow
+  std::vector<std::unique_ptr<Node>> removed_;  // the tracer may know them
 };
 
 }  // namespace facula::graph

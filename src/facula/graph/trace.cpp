@@ -183,6 +183,13 @@ void Recording::keep_checks() {
   }
 }
 
+void Recording::take_back_draws(size_t first) {
+  auto begin = graph_.nodes.begin() + std::ptrdiff_t(first);
+  if (std::none_of(begin, graph_.nodes.end(), [](auto& n) { return n->op->effects.draws; })) return;
+  std::move(begin, graph_.nodes.end(), std::back_inserter(removed_));
+  graph_.nodes.resize(first);
+}
+
 Graph Recording::finish(std::span<const Tensor> results) {
   for (auto& t : results) {
     auto* v = !t.defined() ? nullptr : tracer_.is_own(t) ? value_of(t) : tracer_.constant(t);

@@ -177,7 +177,40 @@ void Gradients::check_histories(const char* op, std::span<const Tensor> outputs,
   }
 }
 
-std::vector<bool> Gradients::depend_on_leaves() {
+void Gradients::spend(std::span<const Tensor> outputs) {
+  std::vector<Value*> todo;
+  for (auto& t : outputs) todo.push_back(tracer_.recorded_value(t));
+  while (!todo.empty()) {
+    Value* v = todo.back();
+    todo.pop_back();
+    if (!v || !v->producer || !is_differentiable(v->tensor.dtype())) continue;
+    if (!v->producer->op->carries_gradient(size_t(v->result)) || !spent_.insert(v).second) continue;
+    auto read = operands(*v->producer);
+    todo.insert(todo.end(), read.begin(), read.end());
+  }
+}
+
+bool Gradients::has_history_left(Value* v, const std::vector<bool>& depends) const {
+  std::unordered_set<const Value*> seen;
+  std::vector<Value*> todo{v};
+  bool reaches_leaf = false;
+  while (!todo.empty()) {
+    Value* at = todo.back();
+    todo.pop_back();
+    if (!at || size_t(at->id) >= depends.size() || !depends[size_t(at->id)] || !seen.insert(at).second)
+      continue;
+    if (spent_.count(at)) return false;
+    size_t before = todo.size();
+    if (at->producer && at->producer->op->carries_gradient(size_t(at->result)))
+      for (auto* operand : operands(*at->producer))
+        if (operand && size_t(operand->id) < depends.size() && depends[size_t(operand->id)])
+          todo.push_back(operand);
+    reaches_leaf |= todo.size() == before;
+  }
+  return reaches_leaf;
+}
+
+std::vector<bool> Gradients::depend_on_leaves() const {
   std::vector<bool> depends(graph_->values().size());
   for (auto& leaf : leaves()) depends[size_t(leaf_value(leaf)->id)] = is_differentiable(leaf.dtype());
   spread_activity(*graph_, graph_->nodes.size(), depends);
@@ -240,7 +273,7 @@ void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
 }
 
 void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
-                         std::span<const Tensor> inputs, bool create_graph) {
+                         std::span<const Tensor> inputs, bool retain_graph, bool create_graph) {
   trace_check(!create_graph, gradients, "backward")
       << "with create_graph=True is called while a function is traced, which fills .grad with numbers alone"
       << hint("use autograd.grad(..., create_graph=True)");
@@ -255,9 +288,6 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
   for (auto& r : retained_) retained.push_back(r.into->grad);
   bool differentiated = std::exchange(differentiates_, true);
   is_passing_ = fills_last_;
-  std::vector<Value*> roots;
-  for (auto& t : outputs) roots.push_back(tracer_.recorded_value(t));
-  size_t calls = graph_->nodes.size();
   try {
     gradients_of("backward", outputs, seeds, wrt, false, [&](size_t k, Tensor g) {
       check_leaf(all[k]);
@@ -271,40 +301,8 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
     throw;
   }
   is_passing_ = false;
-  passes_.emplace_back(std::move(roots), calls);
   for (auto& [k, g] : complete) accumulate(all[k], g);
-}
-
-bool Gradients::leaves_history(std::span<const Tensor> results) {
-  if (passes_.empty()) return false;
-  auto depends = depend_on_leaves();
-  // Marks what the marked values depend on through calls that carry gradients.
-  auto spread_back = [&](std::vector<bool>& marked, size_t calls) {
-    for (size_t k = calls; k-- > 0;) {
-      auto& n = *graph_->nodes[k];
-      auto is_marked = [&](Value* v) { return marked[size_t(v->id)] && depends[size_t(v->id)]; };
-      if (std::ranges::any_of(n.results, is_marked))
-        each_operand(n, [&](Value* v) { marked[size_t(v->id)] = true; });
-    }
-  };
-  std::vector<bool> spent(graph_->values().size());
-  for (auto& [roots, calls] : passes_) {
-    for (auto* v : roots) spent[size_t(v->id)] = true;
-    spread_back(spent, calls);
-  }
-  for (auto& t : results) {
-    if (!t.defined() || !t.is_traced() || !t.requires_grad()) continue;
-    std::vector<bool> reached(graph_->values().size());
-    reached[size_t(tracer_.recorded_value(t)->id)] = true;
-    spread_back(reached, graph_->nodes.size());
-    bool is_spent = false;
-    for (auto& v : graph_->values()) {
-      auto id = size_t(v->id);
-      is_spent |= v->producer && reached[id] && spent[id] && depends[id];
-    }
-    if (!is_spent) return true;
-  }
-  return false;
+  if (inputs.empty() && !retain_graph) spend(outputs);
 }
 
 bool Gradients::has_changed_slot(const Tensor& leaf) const {
@@ -382,7 +380,7 @@ bool Gradients::may_refuse_before_now() {
   return may_refuse_;
 }
 
-Value* Gradients::leaf_value(const Tensor& t) {
+Value* Gradients::leaf_value(const Tensor& t) const {
   if (int i = argument_of(t); i >= 0) return graph_->inputs[size_t(i)];
   for (auto& [leaf, v] : own_leaves_)
     if (leaf.is_same(t)) return v;
@@ -437,6 +435,18 @@ void Gradients::check_results(std::span<const Tensor> results) const {
   trace_check(retained_.empty(), hooks, "retain_grad")
       << "is called on a tensor that a traced function computes, whose gradient is computed outside of the trace"
       << hint("trace the backward pass with the forward pass");
+}
+
+void Gradients::check_histories_spent(std::span<const Tensor> results) const {
+  if (!differentiates_) return;
+  auto depends = depend_on_leaves();
+  for (auto& t : results)
+    trace_check(!t.defined() || !t.is_traced() || !t.requires_grad() ||
+                    !has_history_left(tracer_.recorded_value(t), depends),
+                outside_history, "backward")
+        << "is called in a traced function that also gives a tensor of shape " << to_string(t.sizes())
+        << " with another history, whose gradients a later pass may compute"
+        << hint("detach() it if no gradients are needed");
 }
 
 // ---- passes

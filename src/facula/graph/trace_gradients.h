@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "facula/autograd/autograd.h"
@@ -39,7 +40,7 @@ class Gradients final : public autograd::Tracing {
                                 std::span<const Tensor> seeds, std::span<const Tensor> inputs,
                                 bool create_graph) override;
   void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
-                std::span<const Tensor> inputs, bool create_graph) override;
+                std::span<const Tensor> inputs, bool retain_graph, bool create_graph) override;
 
   // The gradients that the slots of tensors from outside contain now.
   struct Filled {
@@ -59,8 +60,8 @@ class Gradients final : public autograd::Tracing {
   // Whether the function has changed the gradient slot of a tensor from outside, so that its contents are the function's.
   bool has_changed_slot(const Tensor& leaf) const;
 
-  // True if one of these results has a history that no backward pass of the function has used.
-  bool leaves_history(std::span<const Tensor> results);
+  // Refuses results that have a history which the function's backward passes have not spent: these results have none.
+  void check_histories_spent(std::span<const Tensor> results) const;
   // Refuses hooks that a backward pass through one of these results would have to call.
   void check_results(std::span<const Tensor> results) const;
   // Refuses a backward pass from `outputs` that eager mode would refuse, because the user has written what it needs since.
@@ -87,14 +88,18 @@ class Gradients final : public autograd::Tracing {
 
   // Remembers what the slot contained before the function touched it.
   void slot_of(const Tensor& leaf, bool reads);
+  // Marks the history of these tensors, as eager mode frees what it has saved.
+  void spend(std::span<const Tensor> outputs);
+  // Whether a leaf can be reached from a value without a value whose history is spent. `depends`: see depend_on_leaves().
+  bool has_history_left(Value* v, const std::vector<bool>& depends) const;
   // The value whose gradient is the leaf's, whatever was written to its memory since.
-  Value* leaf_value(const Tensor& t);
+  Value* leaf_value(const Tensor& t) const;
   bool may_refuse_before_now();
   int argument_of(const Tensor& t) const;
   // The tensors whose gradient slots a backward pass fills.
   std::vector<Tensor> leaves() const;
   // By value: whether it depends on one of them through calls that carry gradients.
-  std::vector<bool> depend_on_leaves();
+  std::vector<bool> depend_on_leaves() const;
   void accumulate(const Tensor& leaf, const Tensor& gradient);
   void check_leaf(const Tensor& leaf) const;
   void check_histories(const char* op, std::span<const Tensor> outputs, std::span<Value* const> wrt);
@@ -115,10 +120,9 @@ class Gradients final : public autograd::Tracing {
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   std::unordered_map<const Value*, Ref<autograd::Node>> hooks_;
   std::vector<Retained> retained_;
-  // By backward pass: what it started from, and how many calls there were.
-  std::vector<std::pair<std::vector<Value*>, size_t>> passes_;
   std::vector<std::pair<Tensor, Value*>>
-      own_leaves_;  // leaves that the function has made, and their first values
+      own_leaves_;                          // leaves that the function has made, and their first values
+  std::unordered_set<const Value*> spent_;  // values whose history a pass has freed
   bool differentiates_ = false, fills_last_ = false;
   bool is_passing_ = false;  // a backward pass has gradients that it has not put into slots
 };

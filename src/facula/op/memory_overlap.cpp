@@ -4,6 +4,15 @@
 
 namespace facula::op {
 
+// Whether two tensors that begin at the same place are the same element for element. A dimension of size 1 has one index, so that
+// its stride has no effect; in a trace it may also be another one than in eager mode.
+static bool shows_same_elements(const Tensor& a, const Tensor& b) {
+  if (!std::ranges::equal(a.sizes(), b.sizes())) return false;
+  for (int d = 0; d < a.dim(); ++d)
+    if (a.size(d) != SymInt(int64_t(1)) && a.stride(d) != b.stride(d)) return false;
+  return true;
+}
+
 bool may_overlap(SymSpan sizes, SymSpan strides) {
   Ints order;
   for (size_t d = 0; d < sizes.size(); ++d)
@@ -29,8 +38,7 @@ void check_partial_overlap(const char* op, const Tensor& written, SymInt written
   };
   SymInt written_end = end(written, written_begin), read_end = end(read, read_begin);
   if (!(written_begin < read_end) || !(read_begin < written_end)) return;
-  bool same = written_begin == read_begin && written_end == read_end &&
-              Dims(written.strides()) == Dims(read.strides());
+  bool same = written_begin == read_begin && written_end == read_end && shows_same_elements(written, read);
   runtime_check(same, op)
       << "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
          "clone() the tensor before performing the operation."

@@ -61,6 +61,9 @@ struct Compiled final : TracedCall {
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
 
+  // Whether the k-th differentiated input has a gradient.
+  bool has_gradient(size_t k) const { return joint.graph.outputs[size_t(joint.forward_outputs) + k]; }
+
   // The backward program where some gradients are `absent`, by tangent: see graph::without_gradients.
   struct Partial {
     std::vector<size_t> saved;  // the numbers of the saved values that it takes
@@ -172,7 +175,7 @@ class CompositeNode final : public autograd::Node,
     bool has_one_part = parts.count == 1;
     auto* taken = has_one_part ? nullptr : &compiled_->backward_of_part(part).saved;
     for (size_t k = 0; k < compiled_->joint.wrt.size(); ++k)
-      if (has_one_part || parts.of_gradient[k][size_t(part)])
+      if (has_one_part ? compiled_->has_gradient(k) : parts.of_gradient[k][size_t(part)])
         add_edge(Borrowed(operands[size_t(compiled_->joint.wrt[k])].tensor));
       else add_edge(autograd::Edge());
     for (auto& v : operands) {

@@ -282,6 +282,10 @@ bool OpenTrace::may_refuse_since(size_t first) const {
                      [](auto& n) { return graph::may_refuse(*n); });
 }
 
+void OpenTrace::take_back_draws(size_t first) {
+  if (first < calls()) recording_->take_back_draws(first);
+}
+
 std::vector<Tensor> OpenTrace::living() const {
   std::vector<Tensor> alive;
   auto counts = own_references();
@@ -338,6 +342,7 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
     }
     segment->has_history_ = tracer.has_history();
     recording_->gradients().check_results(results);
+    recording_->gradients().check_histories_spent(results);
     capture_->graph = recording_->finish(outputs);
     for (auto& t : results)
       segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&
@@ -377,13 +382,17 @@ std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results)
       throw;
     }
   }
+  std::unordered_map<const TensorImpl*, Tensor> handle_of;
   for (size_t k = 0; k < results.size(); ++k)
-    if (results[k].defined() && results[k].is_traced()) give_data(results[k], real[k]);
-  // Views of results are views of the tensors that the user has.
-  for (auto& view : results) {
-    auto* meta = view.defined() ? autograd::meta_of(view) : nullptr;
-    for (size_t k = 0; meta && meta->base.defined() && k < results.size(); ++k)
-      if (real[k].defined() && meta->base.is_same(real[k])) meta->base = results[k];
+    if (results[k].defined() && results[k].is_traced()) {
+      give_data(results[k], real[k]);
+      handle_of.emplace(real[k].impl(), results[k]);
+    }
+  // A write through a view changes the history of its base: the handle, which the user has, and not the tensor that it stands for.
+  for (auto& t : results) {
+    auto* meta = t.defined() ? autograd::meta_of(t) : nullptr;
+    auto base = meta && meta->base.defined() ? handle_of.find(meta->base.impl()) : handle_of.end();
+    if (base != handle_of.end() && !base->second.is_same(t)) meta->base = base->second;
   }
   for (auto& s : slots) {
     Tensor grad = autograd::ensure_meta(s.leaf).grad;

@@ -129,11 +129,6 @@ class OpenTrace {
   // See Gradients.
   void fill_slots_last() { fills_last_ = true, recording_->gradients().fill_slots_last(); }
   bool has_changed_slot(const Tensor& leaf) const { return recording_->gradients().has_changed_slot(leaf); }
-  // True if one of these results has a history that no backward pass of the segment has used. Results of a segment that calls
-  // backward() have no history.
-  bool leaves_history(std::span<const Tensor> results) const {
-    return recording_->gradients().leaves_history(results);
-  }
   // The sources of the tensors and numbers that were announced, in order.
   std::span<const SourceId> sources() const { return sources_; }
   // The handles that callers got and still refer to.
@@ -146,6 +141,9 @@ class OpenTrace {
   size_t values() const { return recording_->graph().values().size(); }
   // Whether one of the calls from number `first` on may raise an error about elements when the program runs.
   bool may_refuse_since(size_t first) const;
+  // Takes the calls from number `first` on back, if one of them draws random numbers: a call of the user that has failed, and that
+  // has written no memory. What the others compute is not read.
+  void take_back_draws(size_t first);
   // How often memory was written that is from outside, or whose first value has a number below `values`.
   int writes(size_t values) const { return recording_->tracer().writes(values); }
   // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).

@@ -2,6 +2,7 @@
 
     python tests/python/support/random_programs.py --count 3000     seeds 0 to 2999
     python tests/python/support/random_programs.py --first 17       one seed, with its source and its graph
+    python tests/python/support/random_programs.py --compiled ...   functions compiled in place of traced ones
 
 Exact ones compute with small multiples of 1/16, which no order of rounding changes: their programs give eager's bits in
 every dtype. The others compute elementary functions, and are compared to a tolerance.
@@ -768,6 +769,9 @@ class Comparison:
             not any(word in text for word in ("float32", ".float()", "complex64")) and not self.narrow
         )
 
+    def outcome(self):
+        return "bits" if self.equal_bits else "tolerance"
+
     def all(self, ours, theirs, strict=True):
         strict &= self.source.exact and all(exact(t) for t in theirs.values() if isinstance(t, facula.Tensor))
         for k in theirs:
@@ -856,12 +860,26 @@ def one_call(source, comparison, eager, traced, program, run, other_sizes=False,
     comparison.all(found, expected, strict=(run == 0 and not other_sizes) or not comparison.narrow)
     try:
         expected = gradients(source, eager, theirs)
+    except NotImplementedError as e:  # of a function without a derivative
+        check_raises(e, lambda: gradients(source, traced, ours))
+        return True
     except RuntimeError as e:
         if OUTDATED not in str(e) and "a second time" not in str(e):
             raise
         return True
     comparison.all(gradients(source, traced, ours), expected, strict=False)
     return True
+
+
+def check_raises(error, f):
+    """Raises Difference unless ``f`` raises an error of the same type and text."""
+    try:
+        f()
+    except type(error) as e:
+        if str(e) != str(error):
+            raise Difference(f"the error {e}, in eager {error}") from None
+        return
+    raise Difference(f"no error, in eager {error}")
 
 
 def refresh_generator(source, names, run):
@@ -875,12 +893,15 @@ def refused(e):
     return next((text for text in REFUSALS if text in str(e)), None)
 
 
-def check(source, folder=None):
+def check(source, folder=None, compiled=False):
     """How the program fared: "bits", "tolerance", or why it was refused. Raises Difference, and what else should not be."""
     comparison = Comparison(source)
     eager, traced = source.environment(), source.environment()
     before = {k: t.detach().clone() for k, t in cells(traced).items()}
     state = facula.get_rng_state()
+    if compiled:
+        calls(source, comparison, eager, traced, facula.compile(traced["f"]))
+        return comparison.outcome()
     try:
         program = trace(traced["f"], *(traced[x] for x in source.inputs), dynamic=source.dynamic)
     except (NotImplementedError, RuntimeError, ValueError, IndexError) as e:
@@ -891,11 +912,9 @@ def check(source, folder=None):
         {k: t.detach() for k, t in cells(traced).items()} | {"generator": facula.get_rng_state()},
         before | {"generator": state},
     )
-    traced["program"] = program
     try:
-        for again, run in enumerate((0, 0, 1)):
-            if not one_call(source, comparison, eager, traced, program, run, again=again > 0):
-                return "bits" if comparison.equal_bits else "tolerance"
+        if not calls(source, comparison, eager, traced, program):
+            return comparison.outcome()
         if source.dynamic:
             in_other_sizes(source, comparison, eager, traced, program)
         if folder and not source.step:
@@ -904,7 +923,15 @@ def check(source, folder=None):
         if refused(e):
             return refused(e)
         raise
-    return "bits" if comparison.equal_bits else "tolerance"
+    return comparison.outcome()
+
+
+def calls(source, comparison, eager, traced, program):
+    """Calls a program twice with the same arguments, and once with others; False if eager cannot be called so often."""
+    return all(
+        one_call(source, comparison, eager, traced, program, run, again=again > 0)
+        for again, run in enumerate((0, 0, 1))
+    )
 
 
 def in_other_sizes(source, comparison, eager, traced, program):
@@ -942,7 +969,7 @@ def through_a_file(source, comparison, program, folder):
     comparison.all(found[1], found[0], strict=False)
 
 
-def shrunk(source, kind):
+def shrunk(source, kind, compiled):
     """The fewest statements that fail in the same way."""
 
     def fails(smaller):
@@ -952,7 +979,7 @@ def shrunk(source, kind):
         except Exception:
             return False
         try:
-            check(smaller)
+            check(smaller, compiled=compiled)
         except Exception as e:
             return type(e) is kind
         return False
@@ -969,17 +996,17 @@ def shrunk(source, kind):
     return source
 
 
-def report(source, e):
+def report(source, e, compiled):
     print(f"---- seed {source.seed}: {type(e).__name__}: {e}", flush=True)
     if not isinstance(e, Difference):
         traceback.print_exception(e, limit=-4)
     try:
-        source = shrunk(source, type(e))
+        source = shrunk(source, type(e), compiled)
     except Exception as other:
         print("not shrunk:", other)
     print(source.text())
     try:
-        check(source)
+        check(source, compiled=compiled)
     except Exception as last:
         print("shrunk:", last)
     try:
@@ -996,6 +1023,7 @@ def main():
     arguments.add_argument("--first", type=int, default=0)
     arguments.add_argument("--count", type=int, default=1)
     arguments.add_argument("--step", type=int, default=1)
+    arguments.add_argument("--compiled", action="store_true")
     given = arguments.parse_args()
     found, failed, statements = collections.Counter(), [], 0
     began = time.process_time()
@@ -1006,10 +1034,10 @@ def main():
                 print(source.text())
             statements += len(source.lines)
             try:
-                found[check(source, folder if seed % 4 == 0 else None)] += 1
+                found[check(source, folder if seed % 4 == 0 else None, given.compiled)] += 1
             except Exception as e:
                 failed.append(seed)
-                report(source, e)
+                report(source, e, given.compiled)
     print(
         f"{given.count} programs, {statements} statements, {time.process_time() - began:.0f} s: {dict(found)}, failed: {failed}"
     )

@@ -942,6 +942,32 @@ def _hook_function() -> Any:
     return BackwardHookFunction
 
 
+def _through_node(tensors: list[Tensor], materialize: bool, told: Callable[[tuple], tuple]) -> tuple:
+    """Passes tensors through a node of the tape, which calls ``told`` with their gradients.
+
+    While ``compile`` records a function that calls ``backward()``, and one of the tensors requires a
+    gradient, a hook of a view of it takes the place of the node (_dynamo/policy.py): it is called when the
+    gradients are recorded. Like results of a node, one of the views that ``unbind`` returns refuses to be
+    written in place.
+    """
+    if not _C.is_capturing():
+        passed = _hook_function().apply(told, materialize, *tensors)
+        return passed if isinstance(passed, tuple) else (passed,)
+    views = [t.unsqueeze(0).unbind(0)[0] for t in tensors]
+    (at,) = [k for k, t in enumerate(tensors) if t.requires_grad]
+
+    def hook(g: Tensor) -> Tensor:
+        grads = [_C.functions.zeros_like(t) if materialize else None for t in tensors]
+        grads[at] = g
+        changed = told(tuple(grads))[at]
+        if changed is None:
+            raise NotImplementedError("a module's backward hook that returns no gradient, in a trace")
+        return changed
+
+    views[at].register_hook(hook)
+    return tuple(views)
+
+
 class _BackwardRecord:
     """Calls a module's backward hooks: with the gradients of its outputs, then with those of its inputs."""
 
@@ -966,9 +992,9 @@ class _BackwardRecord:
             return grads if new is None else tuple(new[k] for k in places)
 
         count = len(items)
-        passed = _hook_function().apply(told, materialize, *[items[k] for k in places])
+        passed = _through_node([items[k] for k in places], materialize, told)
         result = list(items)
-        for k, t in zip(places, passed if isinstance(passed, tuple) else (passed,)):
+        for k, t in zip(places, passed):
             result[k] = t
         return tuple(result)
 
