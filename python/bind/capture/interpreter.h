@@ -25,8 +25,8 @@ class Interpreter {
   Recorder* recorder = nullptr;
   PyObject* backend = nullptr;  // a function of Python that makes the runners of programs, or null
   BreakReport report;
-  bool met_sizes = false;       // the capture failed by sizes that are known only when the program has run
-  bool has_effects = false;     // of the segment that was captured last, besides its program
+  bool met_sizes = false;    // the capture failed by sizes that are known only when the program has run
+  bool has_effects = false;  // of the segment that was captured last, besides its program
   bool program_failed =
       false;  // the program of the segment that was captured last raised an error when it ran
   PyRef result;
