@@ -191,7 +191,8 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool history = take_operands(o, owned, operands);
   auto values = owned.values();
   bool recording = captures_ && history && o.differentiable && autograd::grad_enabled();
-  bool recorded = !captures_ || inner_depth_ || autograd::grad_enabled();  // inner results go on
+  // The results of calls within another one are not detached, unless that disables gradients itself.
+  bool recorded = !captures_ || autograd::grad_enabled() || (inner_depth_ && !records_inside_);
   bool writes_history = !captures_ || autograd::grad_enabled();
   has_history_ |= writes_history;
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
@@ -354,6 +355,11 @@ Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
   auto rules = KeepRules::now();
   if (o.vjp && o.calls() && rules == KeepRules::all)
     if (auto node = one_node(o, values)) return *node;
+  struct Restore {
+    bool &to, before;
+    ~Restore() { to = before; }
+  } restore{records_inside_, records_inside_};
+  if (!inner_depth_) records_inside_ = autograd::grad_enabled();
   Inside here(this);
   KeepRules within(rules && o.is<op::Composite>() ? KeepRules::all : rules);
   if (auto* foreign = o.as<op::Foreign>()) {
