@@ -195,6 +195,8 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool recorded = !captures_ || autograd::grad_enabled() || (inner_depth_ && !records_inside_);
   bool writes_history = !captures_ || autograd::grad_enabled();
   has_history_ |= writes_history;
+  // An open trace serves inputs that require gradients as these do. Other programs may get some that do.
+  bool ends_history = !recorded && (history || !keeps_handles_);
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
   bool takes_list = std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
@@ -215,7 +217,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
       if (!results[k].defined() || handed_back(results[k], operands)) continue;
-      if (!recorded) results[k] = without_history(results[k]);
+      if (ends_history) results[k] = without_history(results[k]);
       require(results[k], k);
     }
     return results;
