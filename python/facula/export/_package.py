@@ -82,7 +82,7 @@ def package(
                 save_traced(program, file, extra_files)
             file.flush()
             recorders.begin()
-            os.fsync(file.fileno())  # beside the recorders; little is left to write when the file is complete
+            os.fsync(file.fileno())  # while the recorders run
             folders = recorders.finish()
         _add_kernels(file, folders)
 

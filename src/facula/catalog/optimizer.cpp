@@ -25,17 +25,17 @@ Tensor decayed(const Call& c, const Tensor& gradient, const Tensor& p, const Ten
 class Decay {
  public:
   Decay(const Call& c, const Tensor& lr, const Tensor& decay) : c_(c), decay_(decay) {
-    if (c.flag("decoupled")) kept_ = sub(1, mul(exact(lr), exact(decay)));
+    if (c.flag("decoupled")) factor_ = sub(1, mul(exact(lr), exact(decay)));
   }
   // The parameter and the gradient of the minimised loss, after weight decay.
   std::pair<Tensor, Tensor> operator()(const Tensor& gradient, const Tensor& p) const {
-    if (!kept_.defined()) return {p, decayed(c_, gradient, p, decay_)};
-    return {mul(p, kept_), c_.flag("maximize") ? neg(gradient) : gradient};
+    if (!factor_.defined()) return {p, decayed(c_, gradient, p, decay_)};
+    return {mul(p, factor_), c_.flag("maximize") ? neg(gradient) : gradient};
   }
 
  private:
   const Call& c_;
-  Tensor decay_, kept_;
+  Tensor decay_, factor_;
 };
 // Running means: beta * mean + (1 - beta) * x, and the same as a step towards x.
 class RunningMean {
@@ -271,10 +271,10 @@ FACULA_FAMILY(optimizer) {
                     const std::vector<Tensor>& averages, const Tensor& eta, const Tensor& mu,
                     const Tensor& lambd, const Tensor& decay) {
         check_lists("asgd", {&params, &gradients, &averages});
-        Tensor kept = sub(1, mul(exact(lambd), exact(eta))), begins = eq(mu, 1);
+        Tensor factor = sub(1, mul(exact(lambd), exact(eta))), begins = eq(mu, 1);
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor p = params[k], g = decayed(c, gradients[k], p, decay);
-          Tensor value = sub(mul(p, kept), mul(g, eta));
+          Tensor value = sub(mul(p, factor), mul(g, eta));
           copy_(averages[k], where(begins, value, add(averages[k], mul(sub(value, averages[k]), mu))));
           copy_(p, value);
         }
@@ -328,7 +328,7 @@ FACULA_FAMILY(optimizer) {
           return y;
         };
         auto root_mean_square = [](const Tensor& x) { return sqrt(mean(mul(x, x))); };
-        Tensor kept = sub(1, mul(exact(lr), exact(decay))), least = mul(eps1, eps1);
+        Tensor factor = sub(1, mul(exact(lr), exact(decay))), least = mul(eps1, eps1);
         for (size_t k = 0; k < params.size(); ++k) {
           const Tensor& p = params[k];
           Tensor g = c.flag("maximize") ? neg(gradients[k]) : gradients[k], squares = mul(g, g), v;
@@ -342,7 +342,7 @@ FACULA_FAMILY(optimizer) {
           }
           Tensor update = mul(rsqrt(maximum(v, least)), g);
           Tensor cut = maximum(div(root_mean_square(update), most), 1);
-          Tensor value = mul(p, kept);
+          Tensor value = mul(p, factor);
           copy_(p, sub(value, mul(update, div(rate, cut))));
         }
         return Results();

@@ -152,10 +152,10 @@ void ArchiveReader::read(const std::string& name, void* to) {
       checksums[k] = uint32_t(crc32_z(0, piece, size_of_piece(k)));
     }
   });
-  uLong whole = checksums[0];
+  uLong checksum = checksums[0];
   for (uint64_t k = 1; k < pieces; ++k)
-    whole = crc32_combine(whole, checksums[k], z_off_t(size_of_piece(k)));
-  if (whole != r.checksum) check(UNZ_CRCERROR, what);
+    checksum = crc32_combine(checksum, checksums[k], z_off_t(size_of_piece(k)));
+  if (checksum != r.checksum) check(UNZ_CRCERROR, what);
 }
 std::string ArchiveReader::read(const std::string& name) {
   uint64_t bytes = size_of(name);

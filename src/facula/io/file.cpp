@@ -76,8 +76,7 @@ void OldFile::read(void* to, size_t bytes) {
 }
 void OldFile::read_at(uint64_t position, void* to, size_t bytes) const {
   for (size_t done = 0; done < bytes;) {
-    ssize_t n =
-        ::pread(fileno(stream_), static_cast<char*>(to) + done, bytes - done, off_t(position + done));
+    ssize_t n = ::pread(fileno(stream_), static_cast<char*>(to) + done, bytes - done, off_t(position + done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) raise_incomplete(n < 0 ? errno : 0);
     done += size_t(n);
