@@ -459,3 +459,20 @@ def test_a_piece_of_unsafe_split_is_written_twice():
     w = facula.tensor([[1.0, 2.0], [-3.0, 4.0]], requires_grad=True)
     facula.compile(f)(w).backward()
     assert w.grad.tolist() == [[0, 0], [-6, 0]]
+
+
+def test_what_no_grad_computes_has_no_history_whatever_its_operands_have():
+    for other in (leaf(3), facula.ones(3, dtype=facula.float64)):
+        x = leaf(3)
+
+        def f(x=x, other=other):
+            a = other * 2
+            with facula.no_grad():
+                kept, b, c = x[1:], a * 3, other + 1
+                d = b * c
+            e = (a * d * b).sum() + (c * x).sum()
+            history = [t.requires_grad for t in (kept, b, c, d, e)]
+            grads = autograd.grad(e, [x, other], allow_unused=True) if other.requires_grad else []
+            return history, [g.tolist() for g in grads], e.item()
+
+        assert same_as_eager(f)[0] == [True, False, False, False, True]  # views require what their base requires

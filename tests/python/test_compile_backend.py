@@ -33,6 +33,14 @@ def test_a_function_is_one_graph_that_is_compiled_once():
     assert len(backend.graphs) == 2
 
 
+def test_graphs_of_calls_without_gradients_have_no_other_nodes():
+    backend = Backend()
+    f = facula.compile(lambda x: (x.relu() * 2 + 1).view(-1), backend=backend)
+    with facula.no_grad():
+        f(facula.ones(2, 2))
+    assert backend.graphs == [["relu", "mul", "add"]]  # a last view is made of the result
+
+
 def test_what_a_backend_gives_runs_instead():
     def backend(module, inputs):
         for node in module.graph.nodes:

@@ -408,3 +408,16 @@ def test_attributes_that_c_code_makes_anew_are_compared_at_each_call():
     for columns in (3, 4, 5, 3):
         array = np.ones((2, columns))
         assert compiled(array) == f(array)
+
+
+def test_layouts_and_parts_of_sparse_tensors_are_noticed():
+    def f(s):
+        counts = (s._nnz(), s.is_coalesced(), s.sparse_dim()) if s.is_sparse else None
+        return s.layout, counts, s.is_sparse
+
+    compiled = facula.compile(f)
+    dense = facula.eye(3)
+    doubled = facula.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (3, 3))
+    layouts = [dense.to_sparse(), facula.ones(3, 3).to_sparse(), doubled, dense.to_sparse_csr(), dense]
+    for s in layouts + layouts[::-1]:
+        assert compiled(s) == f(s)

@@ -71,7 +71,8 @@ def test_a_program_follows_sizes_that_python_computes_with(name, tmp_path):
             a, b = p(ours), f(theirs)
             same(a, b, 1e-6)
             if b.requires_grad:
-                (a * a).sum().backward(), (b * b).sum().backward()
+                # The sum of the squares of normalised values is constant: its gradient is rounding alone.
+                (a * a * a).sum().backward(), (b * b * b).sum().backward()
                 same(ours.grad, theirs.grad, 1e-5)
 
 

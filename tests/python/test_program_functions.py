@@ -356,7 +356,8 @@ def compare(f, p, shapes=((3, 4), (3, 4)), second=True, tolerance=0.0):
                 found_second = ()
                 if any(t.requires_grad for t in first):
                     found_second = gradients([t * t for t in first if t.requires_grad], leaves)
-                row.append([t for t in found_second if t is not None])
+                # A gradient that is zero may be None.
+                row.append([facula.zeros_like(x) if t is None else t for t, x in zip(found_second, leaves)])
             found.append(row)
         same(found[1], found[0], tolerance)
 

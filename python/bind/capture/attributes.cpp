@@ -335,6 +335,13 @@ Outcome delete_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* 
   return Outcome::next;
 }
 
+// object.__setattr__, as a class looks it up.
+static bool is_usual_setter(PyObject* setter) {
+  return setter && Py_TYPE(setter) == &PyWrapperDescr_Type &&
+         reinterpret_cast<PyWrapperDescrObject*>(setter)->d_wrapped ==
+             reinterpret_cast<void*>(PyObject_GenericSetAttr);
+}
+
 Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* name, PyObject* value,
                         size_t drop) {
   PyRef o = PyRef::share(object), owner_ref = PyRef::share(value);
@@ -355,8 +362,7 @@ Outcome store_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* n
       r->member(object, key.get(), setter);
       return call(in, f, {setter, {object, name, value}, 3, nullptr, drop, Role::discard});
     }
-    if (t->tp_setattro != PyObject_GenericSetAttr && is_class_of_python(t) &&
-        !(setter && Py_TYPE(setter) == &PyWrapperDescr_Type))
+    if (t->tp_setattro != PyObject_GenericSetAttr && !is_usual_setter(setter))
       return in.breaks("an assignment to an attribute that a class treats itself");
     PyObject* looked_up = _PyType_Lookup(t, name);
     r->member(object, name, looked_up);

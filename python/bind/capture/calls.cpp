@@ -1,8 +1,10 @@
 // Calls: functions of Python are entered, operators are recorded, C functions are run on the real objects where
 // that can be repeated.
+#include <algorithm>
 #include <cstring>
 
 #include "../generator.h"
+#include "../override.h"
 #include "compiled.h"
 #include "facula/autograd/autograd.h"
 #include "facula/run/open_trace.h"
@@ -92,19 +94,28 @@ Outcome break_for_backend(Interpreter& in, const std::string& name) {
   return in.breaks("`" + name + "` for a back end of Python, whose graphs hold no gradients");
 }
 
+// The indices of a sparse tensor and their number decide what its methods give, and no guard knows them.
+bool takes_sparse(const Call& c) {
+  auto is_one = [](PyObject* o) { return o && is_tensor(o) && is_sparse(impl_of(o)); };
+  return (PyCFunction_Check(c.callable) && is_one(PyCFunction_GET_SELF(c.callable))) ||
+         std::ranges::any_of(c.args, is_one);
+}
+
 Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
   for (auto* a : c.args) {
     if (!is_data(a, true) && !is_fixed_generator(in, a))
       return in.breaks("an operator with an argument that is not data: " + shown(c.callable));
     if (to_generator(a)) in.recorder->identity(a);
   }
+  if (takes_sparse(c)) return in.breaks("a call with a sparse tensor: " + shown(c.callable));
   read_all(in, c);
   std::string name = shown(c.callable);
   bool is_of_c = PyCFunction_Check(c.callable) || Py_TYPE(c.callable) == &PyMethodDescr_Type;
   bool differentiates = is_of_c && (name == "backward" || name == "grad" || name.ends_with(".backward"));
   if (in.backend && differentiates) return break_for_backend(in, name);
   if (in.recorder->stops.at_backward && differentiates && name != "grad")
-    return in.breaks("`backward`, and a tensor is left that has another history");
+    return in.breaks("`" + name + "`, behind which another history goes on",
+                     "call all backward passes in a row");
   Call with = c;
   std::vector<PyRef> args;
   for (auto*& a : with.args) {
@@ -128,6 +139,17 @@ Outcome call_recorded(Interpreter& in, Frame& f, Call& c) {
 }
 
 // ---- functions of Python
+
+// The call `c` by the name that its errors tell. `function`: whose parameters its arguments are. The first argument of a method
+// is its object.
+std::shared_ptr<const NamedCall> named_call(const Call& c, std::string name, PyObject* function, bool method,
+                                            bool also_of_operators) {
+  return std::make_shared<NamedCall>(NamedCall{std::move(name), PyRef::share(function), c.positional,
+                                               PyRef::share(c.kwnames), method, also_of_operators});
+}
+bool is_of_nn(PyObject* function) {
+  return PyFunction_Check(function) && is_our_module(PyFunction_GET_GLOBALS(function), "facula.nn");
+}
 
 void note_defaults(Interpreter& in, const Call& c) {
   auto* r = in.recorder;
@@ -275,6 +297,7 @@ Outcome call_function(Interpreter& in, Frame& f, Call& c) {
   }
   note_defaults(in, c);
   callee->created = c.created;
+  callee->named = c.named;
   return in.enter(f, c.drop, std::move(callee), c.role);
 }
 
@@ -289,13 +312,14 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   r->member(c.callable, new_name.get(), maker);
   r->member(c.callable, names::__init__, init);
   bool own_init = init && PyFunction_Check(init);
+  bool is_init_of_python = init && Py_TYPE(init) != &PyWrapperDescr_Type;  // as a partialmethod is
   bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
   if (own_new) {
     PyRef function(PyObject_GetAttr(c.callable, new_name.get()));
     if (!function || !PyFunction_Check(function.get()))
       return in.breaks("an instance of " + shown(c.callable) + ", whose __new__ is not a function of Python");
     r->constant(function.get());
-    if (own_init) {
+    if (is_init_of_python) {
       Call inner = c;
       inner.bind(polyfill("construct_"), c.callable);
       r->constant(inner.callable);
@@ -305,6 +329,8 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     inner.bind(function.get(), c.callable);
     return call_function(in, f, inner);
   }
+  if (is_init_of_python && !own_init)
+    return in.breaks("an instance of " + shown(c.callable) + ", whose __init__ is not a function of Python");
   if (!own_init &&
       (!all_data(c, true) && is_class_of_python(type) && type->tp_init != PyBaseObject_Type.tp_init))
     return in.breaks("an instance of " + shown(c.callable) + ", which is made by C code");
@@ -326,6 +352,8 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
   inner.bind(init, created.get());
   inner.role = Role::construct;
   inner.created = created;
+  if (is_module(created.get()) && is_of_nn(init))
+    inner.named = named_call(inner, type->tp_name, init, true, true);
   return call_function(in, f, inner);
 }
 
@@ -620,11 +648,13 @@ Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, result.detach());
 }
 
-// A hook of a tensor, whose method is bound or gets the tensor as the first argument.
+// A hook of a tensor, or the handle of one. The method is bound, or gets its object as the first argument.
 Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   PyObject* self = PyCFunction_Check(c.callable) ? PyCFunction_GET_SELF(c.callable)
                    : c.args.empty()              ? nullptr
                                                  : c.args[0];
+  if (self && !is_tensor(self) && !in.recorder->is_outside(self))  // the handle of a hook that is recorded
+    return in.give_recorded(f, c.drop, run_unpinned(c), "remove");
   bool is_inner = self && is_tensor(self) && is_plain(Py_TYPE(self)) && impl_of(self)->traced;
   if (!is_inner || in.backend || in.recorder->stops.at_hooks || !differentiates(in))
     return in.breaks(std::string(text_of(rule.detail)));
@@ -898,6 +928,9 @@ Outcome call_module(Interpreter& in, Frame& f, Call& c) {
     return in.breaks("a module whose forward is not a function of Python");
   r->member(o, name, function);
   inner.bind(function, o);
+  PyObject* forward = _PyType_Lookup(Py_TYPE(o), names::forward);
+  if (name != names::__call__ && forward && is_of_nn(forward))
+    inner.named = named_call(inner, Py_TYPE(o)->tp_name, forward, true, false);
   return call_function(in, f, inner);
 }
 
@@ -1006,7 +1039,7 @@ PyRef native_of_operator(PyObject* o) {
   return checked(PyObject_GetAttrString(o, "_op"));
 }
 
-// A function of this package, or of C, on an instance of a subclass of Tensor: its __torch_function__ decides.
+// A function of this package, or of C, on an instance of a subclass of Tensor or another class with __torch_function__, which decides.
 bool takes_subclass(const Call& c) {
   PyObject* o = c.callable;
   bool ours = std::strstr(kind(o), "Overridable") != nullptr;
@@ -1017,7 +1050,7 @@ bool takes_subclass(const Call& c) {
   if (!ours) return false;
   for (auto* a : c.args)
     if (is_tensor(a) && !is_plain(Py_TYPE(a))) return true;
-  return false;
+  return any_taken(c.args.data(), Py_ssize_t(c.args.size()));
 }
 
 }  // namespace
@@ -1043,7 +1076,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   owner_ref.push_back(PyRef::share(c.callable));
   PyObject* o = c.callable;
   if (takes_subclass(c))
-    return in.breaks("a call of " + shown(o) + " on a subclass of Tensor, which decides what it does");
+    return in.breaks("a call of " + shown(o) + " on an object whose __torch_function__ decides what it does");
   if (PyFunction_Check(o)) return call_function(in, f, c);
   if (PyType_Check(o)) return call_type(in, f, c);
   if (PyCFunction_Check(o)) return call_c_function(in, f, c);
@@ -1052,6 +1085,11 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
   if (is_module(o)) return call_module(in, f, c);
   if (std::strstr(kind(o), "Overridable")) {
     Rule rule = rule_of(o);
+    PyRef function = checked(PyObject_GetAttrString(o, "__wrapped__"));
+    if (PyFunction_Check(function.get())) {
+      PyObject* name = reinterpret_cast<PyFunctionObject*>(function.get())->func_name;
+      c.named = named_call(c, std::string(text_of(name)), function.get(), false, true);
+    }
     if (rule.policy == Policy::recorded && !all_data(c, true)) {
       PyRef inner = checked(PyObject_GetAttrString(o, "__wrapped__"));
       c.callable = inner.get();

@@ -119,6 +119,7 @@ class Start {
       g->running = true;
     }
     set_modes(modes_);
+    while (autograd::saved_hook()) autograd::pop_saved_hook();  // a capture begins where there is none
     while (run::autocast_regions() > regions_) run::exit_autocast_region();
     while (run::autocast_regions() < regions_) run::enter_autocast_region();
     PyErr_Clear();
@@ -218,7 +219,7 @@ class Run {
   bool fits(Segment& segment, Place& place, std::string& misses, const char* why) {
     const Guard* failed = nullptr;
     if (!(segment.modes == modes_))
-      why = "gradient mode, autocast, the default dtype or the default device differ";
+      why = "gradient mode, autocast, the default dtype, the default device or deterministic memory differ";
     else if ((failed = first_failure(segment, roots_, values_)) == nullptr) {
       if (are_separate(segment, values_)) return true;
       why = "a tensor that is written shares memory with another";

@@ -1,5 +1,6 @@
 #include "frame.h"
 
+#include "../override.h"
 #include "interpreter.h"
 
 namespace facula::bind::capture {
@@ -190,6 +191,50 @@ PyType_Spec generator_spec = {"facula._C.CapturedGenerator", sizeof(GeneratorObj
                               generator_slots};
 
 }  // namespace
+
+namespace {
+
+// The argument that a parameter has got, by its place or its name. Borrowed; None if the function has deleted the variable.
+PyObject* argument(const Frame& f, Py_ssize_t place, PyObject* name) {
+  auto* code = f.code->get();
+  auto variable = [&](Py_ssize_t k) {
+    PyObject* o = size_t(k) < f.locals.size() ? f.locals[size_t(k)].get() : nullptr;
+    if (o && PyCell_Check(o)) o = PyCell_GET(o);
+    return o ? o : Py_None;
+  };
+  Py_ssize_t by_name = code->co_argcount + code->co_kwonlyargcount;
+  if (!name && place < code->co_argcount) return variable(place);
+  for (Py_ssize_t k = 0; name && k < by_name; ++k)
+    if (!PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, k), name)) return variable(k);
+  PyObject* rest = variable(by_name + (name && code->co_flags & CO_VARARGS ? 1 : 0));
+  if (name) {
+    PyObject* value = PyDict_Check(rest) ? PyDict_GetItemWithError(rest, name) : nullptr;
+    return value ? value : Py_None;
+  }
+  place -= code->co_argcount;
+  return PyTuple_Check(rest) && place < PyTuple_GET_SIZE(rest) ? PyTuple_GET_ITEM(rest, place) : Py_None;
+}
+
+}  // namespace
+
+void name_error_of(const Frame& f) {
+  auto& named = *f.named;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  std::vector<PyRef> alive;
+  std::vector<PyObject*> args;
+  Py_ssize_t by_name = named.kwnames ? PyTuple_GET_SIZE(named.kwnames.get()) : 0;
+  for (Py_ssize_t k = 0; k < Py_ssize_t(named.positional) + by_name; ++k) {
+    Py_ssize_t at = k - Py_ssize_t(named.positional);
+    PyObject* name = at < 0 ? nullptr : PyTuple_GET_ITEM(named.kwnames.get(), at);
+    alive.push_back(PyRef::share(argument(f, k, name)));
+    args.push_back(alive.back().get());
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, trace);
+  name_error(named.name, named.function.get(), args.data(), Py_ssize_t(named.positional), named.kwnames.get(),
+             named.method, named.also_of_operators);
+}
 
 std::unique_ptr<Frame> frame_of_call(PyObject* function, PyObject* const* args, size_t positional,
                                      PyObject* kwnames) {

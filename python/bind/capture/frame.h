@@ -1,6 +1,7 @@
 // The frames of the interpreter: real Python objects in slots, and the generators whose frames it runs.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "code.h"
@@ -18,6 +19,15 @@ enum class Role : uint8_t {
   predicate,  // __bool__ or __len__ of a condition: the jump is decided by the value (not used before 3.14)
 };
 
+// A call whose errors name what was called, as those of C code that calls functions of this package (name_error in ../override.h).
+struct NamedCall {
+  std::string name;
+  PyRef function;  // whose parameters the arguments are
+  size_t positional = 0;
+  PyRef kwnames = {};  // null: none
+  bool method = false, also_of_operators = false;
+};
+
 struct Frame {
   const Code* code = nullptr;
   PyRef function;  // null for none
@@ -26,8 +36,9 @@ struct Frame {
   int ip = 0;    // the next micro-operation
   int last = 0;  // the one that runs
   Role role = Role::call;
-  PyRef created;    // of Role::construct
-  PyRef generator;  // whose frame this is
+  PyRef created;                           // of Role::construct
+  PyRef generator;                         // whose frame this is
+  std::shared_ptr<const NamedCall> named;  // null: errors do not name the call
   // Variables that still have the values of the state in which the segment began, by slot; empty: none. `first_root` is the number of
   // the first variable among the roots.
   std::vector<bool> untouched;
@@ -61,6 +72,9 @@ PyRef make_generator_without_frame(PyObject* name, bool running);
 size_t closed_generators();
 // Moves the frame of a generator that is not running out of it, with `sent` on its stack; null if it has ended.
 std::unique_ptr<Frame> resume(GeneratorObject* g, PyObject* sent);
+
+// After an exception that leaves the frame of a named call: lets its text name the call.
+void name_error_of(const Frame& f);
 
 // A frame for a call of `function`; null, with or without an exception of Python, if the arguments do not fit. `args`:
 // the positional arguments, then the values of `kwnames`.

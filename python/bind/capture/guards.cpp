@@ -12,6 +12,7 @@ namespace facula::bind::capture {
 TensorFacts::TensorFacts(const TensorImpl& t)
     : dtype(t.dtype),
       device(t.device),
+      layout(layout_of(&t)),
       requires_grad(Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&t))).requires_grad()),
       is_leaf(!t.has_node),
       conj(t.conj),
@@ -22,8 +23,8 @@ TensorFacts::TensorFacts(const TensorImpl& t)
 }
 
 bool TensorFacts::match(const TensorImpl& t) const {
-  if (t.dtype != dtype || t.device != device || t.conj != conj || t.neg != neg || t.inference != inference ||
-      t.has_node == is_leaf || t.sizes.size() != sizes.size())
+  if (t.dtype != dtype || t.device != device || layout_of(&t) != layout || t.conj != conj || t.neg != neg ||
+      t.inference != inference || t.has_node == is_leaf || t.sizes.size() != sizes.size())
     return false;
   if (free.empty()) {
     for (size_t d = 0; d < sizes.size(); ++d)
@@ -50,6 +51,7 @@ static std::string text_of_ints(const Ints& all, const std::vector<bool>& free =
 
 std::string TensorFacts::text() const {
   std::string s = std::string(name(dtype)) + text_of_ints(sizes, free);
+  if (layout != Layout::strided) s += std::string(" ") + name(layout);
   s += free.empty() ? " strides " + text_of_ints(strides) : " contiguous";
   return s + (requires_grad ? " requires_grad" : "");
 }

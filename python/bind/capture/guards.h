@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../tensor.h"
+#include "facula/tensor/sparse.h"
 
 namespace facula::bind::capture {
 
@@ -44,6 +45,7 @@ struct Source {
 struct TensorFacts {
   DType dtype;
   Device device;
+  Layout layout;
   Ints sizes, strides;
   // Dimensions whose size may be any from 2 on, if the tensor is contiguous; empty: none.
   std::vector<bool> free;

@@ -362,6 +362,7 @@ bool Interpreter::unwind() {
     auto done = std::move(frames.back());
     frames.pop_back();
     end_generator(*done);
+    if (done->named) name_error_of(*done);
     if (!done->generator || !PyErr_ExceptionMatches(PyExc_StopIteration)) continue;
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);

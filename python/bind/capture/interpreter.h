@@ -95,6 +95,7 @@ struct Call {
   size_t drop;
   Role role = Role::call;
   PyRef created = {};
+  std::shared_ptr<const NamedCall> named = {};  // of the frame that a call of its function enters
 
   // Calls `function` instead, with `first` before the other arguments.
   void bind(PyObject* function, PyObject* first) {

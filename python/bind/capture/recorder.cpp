@@ -643,6 +643,11 @@ PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   Scalar number;
   runtime_check(value && to_operand(value, number), "compile") << "an operand is no number of Python";
+  if (is_written(dict,
+                 key)) {  // by this segment: the item itself still has its earlier value when a program runs
+    if (is_free(value)) return Py_NewRef(operand_of(value));
+    return checked(wrap(run::number_input(number))).detach();
+  }
   Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
   for (auto& [id, handle] : operands_) {
     auto& other = list.sources[size_t(id)];

@@ -7,6 +7,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
+#include "facula/base/deterministic.h"
 #include "facula/base/dtype.h"
 
 namespace facula::bind::capture {
@@ -21,6 +22,7 @@ Modes modes_now() {
           autograd::inference_enabled(),
           a.enabled,
           a.cache,
+          fill_uninitialized.load(std::memory_order_relaxed),
           a.dtype,
           default_dtype(),
           default_device(),
@@ -140,6 +142,7 @@ struct Builder {
       layout->ip = f->ip;
       layout->last = f->last;
       layout->role = f->role;
+      layout->named = f->named;
       layout->globals = f->globals;
       layout->builtins = f->builtins;
       layout->locals.resize(f->locals.size());
@@ -388,6 +391,7 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     f->ip = from.ip;
     f->last = from.last;
     f->role = from.role;
+    f->named = from.named;
     f->globals = from.globals;
     f->builtins = from.builtins;
     auto& slots = s.slots[k];

@@ -127,7 +127,7 @@ enum class BreakErrors : int8_t { by_fullgraph = -1, no, yes };
 extern thread_local BreakErrors break_errors;
 
 struct Modes {
-  bool grad, inference, autocast, cache;
+  bool grad, inference, autocast, cache, fills_memory;
   DType autocast_dtype, default_dtype;
   Device default_device;
   BreakErrors break_errors;

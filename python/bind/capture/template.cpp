@@ -310,6 +310,7 @@ const Frame* TemplateBuilder::layout(const Frame& f, std::vector<int>& parts) {
   layout->ip = f.ip;
   layout->last = f.last;
   layout->role = f.role;
+  layout->named = f.named;
   parts.push_back(value(f.function.get()));
   for (size_t k = 0; k < f.locals.size(); ++k) {
     PyObject* local = f.locals[k].get();
@@ -368,6 +369,7 @@ struct Maker {
     f->ip = i.frame->ip;
     f->last = i.frame->last;
     f->role = i.frame->role;
+    f->named = i.frame->named;
     f->function = at(i.operands[0]);
     f->globals = PyRef::share(PyFunction_GET_GLOBALS(f->function.get()));
     f->builtins = PyRef::share(reinterpret_cast<PyFunctionObject*>(f->function.get())->func_builtins);

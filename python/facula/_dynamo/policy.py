@@ -59,6 +59,15 @@ _READS = frozenset(
     from_numpy frombuffer from_dlpack __hash__ __iter__ __contains__ cpu_data share_memory_ pin_memory
     """.split()
 )
+# Methods that tell where the elements are in memory, which handles do not know.
+_PLACES = frozenset("_storage_info is_set_to storage_offset _is_view".split())
+# Functions and methods that make sparse tensors, which no program contains.
+_SPARSE = frozenset(
+    """
+    sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor to_sparse to_sparse_coo
+    to_sparse_csr to_sparse_csc sparse_mask
+    """.split()
+)
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
@@ -185,7 +194,7 @@ def _operators() -> frozenset[int]:
     ids = set()
     for module in (_C.functions, _C.nn_functional, _C.fft, _C.linalg, _C.special, _C.ops):
         for name, f in vars(module).items():
-            if name not in _READS and name not in _CHANGES and isinstance(f, types.BuiltinFunctionType):
+            if _by_name(name)[0] == RECORDED and isinstance(f, types.BuiltinFunctionType):
                 ids.add(id(f))
     for name in (
         "tensor", "as_tensor", "asarray", "scalar_tensor", "backward", "grad",
@@ -212,7 +221,9 @@ def _by_name(name: str) -> tuple[int, Any]:
         return BREAKS, f"`{name}` reads the elements of a tensor"
     if name == "register_hook":
         return HOOKS, "`register_hook` of a tensor"
-    if name in _CHANGES:
+    if name in _SPARSE:
+        return BREAKS, f"`{name}` makes a sparse tensor"
+    if name in _CHANGES or name in _PLACES:
         return BREAKS, f"`{name}` of a tensor"
     return RECORDED, None
 
@@ -231,6 +242,8 @@ def classify(f: Any) -> tuple[int, Any]:
         return _table()[id(f)]
     if id(f) in _operators():
         return RECORDED, None
+    if getattr(f, "__name__", "") in _SPARSE and isinstance(f, types.BuiltinFunctionType):
+        return _by_name(f.__name__)
     kind = type(f)
     name = getattr(f, "__name__", "")
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType):
@@ -238,8 +251,10 @@ def classify(f: Any) -> tuple[int, Any]:
             return _by_name(name)
         if f.__objclass__ is _C.GradMode:
             return MODE, None
-        if f.__objclass__ is _C.FunctionCtx or f.__objclass__.__name__ == "HookHandle":
+        if f.__objclass__ is _C.FunctionCtx:
             return RECORDED, None
+        if f.__objclass__.__name__ == "HookHandle":
+            return HOOKS, f"`{name}` of a hook"
         return UNKNOWN, None
     module = _module_of(f)
     if kind.__name__ == "Overridable":
@@ -271,7 +286,8 @@ def classify(f: Any) -> tuple[int, Any]:
         if module.startswith("facula.optim.") and name in _OBSERVED_METHODS:
             return OBSERVED, None
         if module == "facula.compiler" or module.startswith("facula._dynamo"):
-            return UNKNOWN, None
+            captures = name in ("explain", "explained", "minify")
+            return (BREAKS, f"{name}(), which captures by itself") if captures else (UNKNOWN, None)
         if module not in _OPERATOR_MODULES or name.startswith("__"):
             return UNKNOWN, None
         rule = _by_name(name)

@@ -130,6 +130,11 @@ def enumerate_(iterable: Any, start: int = 0) -> Any:
 
 
 def reversed_(sequence: Any) -> Any:
+    method = getattr(type(sequence), "__reversed__", None)
+    return _backwards(sequence) if method is None else method(sequence)
+
+
+def _backwards(sequence: Any) -> Any:
     for k in range(len(sequence) - 1, -1, -1):
         yield sequence[k]
 

@@ -678,7 +678,15 @@ class Archive:
         """
         parts = self.json("tensors.json")
         try:
-            storages = [self._storage(k, n) for k, n in enumerate(parts["storages"])]
+            sizes = parts["storages"]
+            arguments = (self._storage, range(len(sizes)), sizes)
+            if sum(sizes) > 1 << 24:  # threads compute the checksums of large files
+                from concurrent.futures import ThreadPoolExecutor
+
+                with ThreadPoolExecutor(_C.get_num_threads()) as pool:
+                    storages = list(pool.map(*arguments))
+            else:
+                storages = list(map(*arguments))
             return [_tensor(e, storages) for e in parts["tensors"]]
         except (KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError) as e:
             raise self.damaged(e) from None

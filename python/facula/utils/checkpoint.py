@@ -99,6 +99,28 @@ def check_backward_validity(inputs: Any) -> None:
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
+def use_reentrant_is_missing() -> str:
+    """Returns the warning of a checkpoint without ``use_reentrant=``."""
+    return (
+        f"{_C.package_name()}.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+        "use_reentrant=False "
+        "is recommended, but if you need to preserve the current default behavior, you can pass "
+        "use_reentrant=True."
+    )
+
+
+def check_options(
+    use_reentrant: bool, kwargs: dict, context_fn: Any, debug: bool, determinism_check: str
+) -> None:
+    """Raises ValueError for options of a checkpoint that do not fit each other."""
+    if use_reentrant and kwargs:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    if use_reentrant and (context_fn is not noop_context_fn or debug):
+        raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+    if not use_reentrant and determinism_check not in ("default", "none"):
+        raise ValueError(f"determinism_check should be one of 'default', 'none' but got {determinism_check}")
+
+
 def noop_context_fn() -> tuple[Any, Any]:
     return contextlib.nullcontext(), contextlib.nullcontext()
 
@@ -475,27 +497,16 @@ def checkpoint(
     restore the random state for the second run; ``context_fn`` returns a context manager for either run.
     """
     if use_reentrant is None:
-        warnings.warn(
-            f"{_C.package_name()}.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
-            "use_reentrant=False "
-            "is recommended, but if you need to preserve the current default behavior, you can pass "
-            "use_reentrant=True.",
-            stacklevel=2,
-        )
+        warnings.warn(use_reentrant_is_missing(), stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if _C.is_tracing():
         required = any(isinstance(x, Tensor) and x.requires_grad for x in args)
         with contextlib.nullcontext() if required or not use_reentrant else no_grad():
             return _traced(function, args, kwargs, context_fn)
+    check_options(use_reentrant, kwargs, context_fn, debug, determinism_check)
     if use_reentrant:
-        if kwargs:
-            raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
-        if context_fn is not noop_context_fn or debug:
-            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
-    if determinism_check not in ("default", "none"):
-        raise ValueError(f"determinism_check should be one of 'default', 'none' but got {determinism_check}")
     first, again = context_fn()
     if not _C.is_grad_enabled():
         with first:

@@ -27,17 +27,21 @@ DType number_dtype(const Call& c, std::string_view arg) {
 Tensor in_format(const Call& c, const Tensor& made) {
   return c.has("memory_format") ? contiguous(made, c["memory_format"].format) : made;
 }
+bool fills() { return fill_uninitialized.load(std::memory_order_relaxed); }
+Scalar value_of_unset(DType d) {
+  return is_floating(d) || is_complex(d) ? Scalar(std::nan(""))
+         : d == DType::Bool              ? Scalar(true)
+                            : Scalar(int64_t(~uint64_t(0) >> (64 - (8 * itemsize(d) - is_signed(d)))));
+}
 Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = default_device()) {
   Tensor t = Tensor::empty_strided(sizes, strides, d, device);
-  if (!fill_uninitialized.load(std::memory_order_relaxed)) [[likely]]
+  if (!fills()) [[likely]]
     return t;
-  Scalar value = is_floating(d) || is_complex(d) ? Scalar(std::nan(""))
-                 : d == DType::Bool
-                     ? Scalar(true)
-                     : Scalar(int64_t(~uint64_t(0) >> (64 - (8 * itemsize(d) - is_signed(d)))));
-  op::Value args[] = {t, value};
+  op::Value args[] = {t, value_of_unset(d)};
   return op::call(op::get("fill"), args, Form::in_place)[0];
 }
+// The elements that a trace records for uninitialised memory.
+Scalar value_in_traces(DType d) { return fills() ? value_of_unset(d) : Scalar(int64_t(0)); }
 // Memory without a value of any strides.
 Tensor unset_strided(const Call& c, DType t) {
   Dims sizes = checked_size(c);
@@ -48,7 +52,7 @@ Tensor unset_strided(const Call& c, DType t) {
   for (SymInt s : strides)
     runtime_check(!(s < SymInt(int64_t(0))), c.name())
         << "negative strides are not supported: " << to_string(strides);
-  return Mode::current() ? full(sizes, 0, t) : unset(sizes, strides, t);
+  return Mode::current() ? full(sizes, value_in_traces(t), t) : unset(sizes, strides, t);
 }
 // The tensor with other sizes over its own memory, which grows, for its aliases too, where they need more. The elements
 // that were there stay.
@@ -118,7 +122,7 @@ FACULA_FAMILY(create) {
       .procedure([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
-        if (Mode::current()) return full(size, 0, t);
+        if (Mode::current()) return full(size, value_in_traces(t), t);
         return unset(size,
                      strides_for(size, c.has("memory_format") ? c["memory_format"].format
                                                               : MemoryFormat::contiguous),
@@ -161,7 +165,7 @@ FACULA_FAMILY(create) {
       .non_differentiable("the elements are whatever was in the memory")
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
-        if (Mode::current()) return full_like(self, 0, t);
+        if (Mode::current()) return full_like(self, value_in_traces(t), t);
         auto format = c.has("memory_format") ? c["memory_format"].format : MemoryFormat::preserve;
         Dims strides = format == MemoryFormat::preserve
                            ? dense_strides_like(self.sizes(), std::span(&self, 1))
@@ -216,7 +220,7 @@ FACULA_FAMILY(create) {
           stride = stride * max(sizes[size_t(at)], SymInt(int64_t(1)));
         }
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
-        return Mode::current() ? full(sizes, 0, t) : unset(sizes, strides, t);
+        return Mode::current() ? full(sizes, value_in_traces(t), t) : unset(sizes, strides, t);
       })
       .samples({"size=[2, 3], physical_layout=[1, 0]"});
   define("fill_diagonal_(Tensor(a!) self, Scalar fill_value, bool wrap=False) -> Tensor(a!)")

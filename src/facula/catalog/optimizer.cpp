@@ -15,23 +15,40 @@ void check_lists(const char* name, std::initializer_list<const std::vector<Tenso
 }
 // A run-time number in double: 1 - beta in float32 would lose most of its digits.
 Tensor exact(const Tensor& number) { return to_dtype(number, DType::Float64); }
+Tensor one_minus(const Tensor& number) { return sub(1, exact(number)); }
 // The gradient of the minimised loss, with weight decay.
 Tensor decayed(const Call& c, const Tensor& gradient, const Tensor& p, const Tensor& decay) {
   return add(c.flag("maximize") ? neg(gradient) : gradient, mul(p, decay));
 }
-// The parameter and the gradient after weight decay, which applies to the parameter if it is `decoupled` and else to the gradient.
-std::pair<Tensor, Tensor> decayed(const Call& c, const Tensor& gradient, const Tensor& p, const Tensor& decay,
-                                  const Tensor& lr) {
-  if (!c.flag("decoupled")) return {p, decayed(c, gradient, p, decay)};
-  return {mul(p, sub(1, mul(exact(lr), exact(decay)))), c.flag("maximize") ? neg(gradient) : gradient};
-}
+// Weight decay that applies to parameters if it is `decoupled`, and else to gradients. Numbers that all parameters share, here
+// and below, are computed before the loop over these: the graph of a step is then smaller by a third.
+class Decay {
+ public:
+  Decay(const Call& c, const Tensor& lr, const Tensor& decay) : c_(c), decay_(decay) {
+    if (c.flag("decoupled")) kept_ = sub(1, mul(exact(lr), exact(decay)));
+  }
+  // The parameter and the gradient of the minimised loss, after weight decay.
+  std::pair<Tensor, Tensor> operator()(const Tensor& gradient, const Tensor& p) const {
+    if (!kept_.defined()) return {p, decayed(c_, gradient, p, decay_)};
+    return {mul(p, kept_), c_.flag("maximize") ? neg(gradient) : gradient};
+  }
+
+ private:
+  const Call& c_;
+  Tensor decay_, kept_;
+};
 // Running means: beta * mean + (1 - beta) * x, and the same as a step towards x.
-Tensor running(const Tensor& mean, const Tensor& x, const Tensor& beta) {
-  return add(mul(mean, beta), mul(x, sub(1, exact(beta))));
-}
-Tensor toward(const Tensor& mean, const Tensor& x, const Tensor& beta) {
-  return add(mean, mul(sub(x, mean), sub(1, exact(beta))));
-}
+class RunningMean {
+ public:
+  explicit RunningMean(const Tensor& beta) : beta_(beta), rest_(one_minus(beta)) {}
+  Tensor operator()(const Tensor& mean, const Tensor& x) const {
+    return add(mul(mean, beta_), mul(x, rest_));
+  }
+  Tensor toward(const Tensor& mean, const Tensor& x) const { return add(mean, mul(sub(x, mean), rest_)); }
+
+ private:
+  Tensor beta_, rest_;
+};
 }  // namespace
 
 FACULA_FAMILY(optimizer) {
@@ -45,11 +62,13 @@ FACULA_FAMILY(optimizer) {
                     const std::vector<Tensor>& buffers, const Tensor& lr, const Tensor& decay,
                     const Tensor& momentum, const Tensor& dampening) {
         check_lists("sgd", {&params, &gradients});
+        bool first = c.flag("first");
+        Tensor rest = buffers.empty() || first ? Tensor() : one_minus(dampening);
         for (size_t k = 0; k < params.size(); ++k) {
           const Tensor& p = params[k];
           Tensor g = decayed(c, gradients[k], p, decay);
           if (!buffers.empty()) {
-            Tensor b = c.flag("first") ? g : add(mul(buffers[k], momentum), mul(g, sub(1, exact(dampening))));
+            Tensor b = first ? g : add(mul(buffers[k], momentum), mul(g, rest));
             copy_(buffers[k], b);
             g = c.flag("nesterov") ? add(g, mul(b, momentum)) : b;
           }
@@ -72,17 +91,20 @@ FACULA_FAMILY(optimizer) {
                     const Tensor& beta2, const Tensor& eps, const Tensor& decay, const Tensor& correction1,
                     const Tensor& correction2) {
         check_lists("adam", {&params, &gradients, &means, &squares});
+        Decay decay_of(c, lr, decay);
+        RunningMean mean(beta1), square(beta2);
+        Tensor root = sqrt(exact(correction2)), rate = div(exact(lr), exact(correction1));
         for (size_t k = 0; k < params.size(); ++k) {
-          auto [value, g] = decayed(c, gradients[k], params[k], decay, lr);
-          Tensor m = toward(means[k], g, beta1), v = running(squares[k], mul(g, g), beta2);
+          auto [value, g] = decay_of(gradients[k], params[k]);
+          Tensor m = mean.toward(means[k], g), v = square(squares[k], mul(g, g));
           copy_(means[k], m);
           copy_(squares[k], v);
           if (!maxima.empty()) {
             v = maximum(maxima[k], v);
             copy_(maxima[k], v);
           }
-          Tensor denominator = add(div(sqrt(v), sqrt(exact(correction2))), eps);
-          copy_(params[k], sub(value, mul(div(m, denominator), div(exact(lr), exact(correction1)))));
+          Tensor denominator = add(div(sqrt(v), root), eps);
+          copy_(params[k], sub(value, mul(div(m, denominator), rate)));
         }
         return Results();
       })
@@ -100,12 +122,13 @@ FACULA_FAMILY(optimizer) {
                     const std::vector<Tensor>& means, const Tensor& lr, const Tensor& alpha,
                     const Tensor& eps, const Tensor& decay, const Tensor& momentum) {
         check_lists("rmsprop", {&params, &gradients, &squares});
+        RunningMean mean(alpha);
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor p = params[k], g = decayed(c, gradients[k], p, decay);
-          Tensor v = running(squares[k], mul(g, g), alpha);
+          Tensor v = mean(squares[k], mul(g, g));
           copy_(squares[k], v);
           if (!means.empty()) {
-            Tensor m = toward(means[k], g, alpha);
+            Tensor m = mean.toward(means[k], g);
             copy_(means[k], m);
             v = sub(v, mul(m, m));
           }
@@ -146,12 +169,13 @@ FACULA_FAMILY(optimizer) {
                     const std::vector<Tensor>& squares, const std::vector<Tensor>& steps, const Tensor& lr,
                     const Tensor& rho, const Tensor& eps, const Tensor& decay) {
         check_lists("adadelta", {&params, &gradients, &squares, &steps});
+        RunningMean mean(rho);
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor p = params[k], g = decayed(c, gradients[k], p, decay);
-          Tensor v = running(squares[k], mul(g, g), rho);
+          Tensor v = mean(squares[k], mul(g, g));
           Tensor delta = mul(div(sqrt(add(steps[k], eps)), sqrt(add(v, eps))), g);
           copy_(squares[k], v);
-          copy_(steps[k], running(steps[k], mul(delta, delta), rho));
+          copy_(steps[k], mean(steps[k], mul(delta, delta)));
           sub_(p, mul(delta, lr));
         }
         return Results();
@@ -168,12 +192,14 @@ FACULA_FAMILY(optimizer) {
                     const Tensor& beta1, const Tensor& beta2, const Tensor& eps, const Tensor& decay,
                     const Tensor& correction) {
         check_lists("adamax", {&params, &gradients, &means, &largest});
+        RunningMean mean(beta1);
+        Tensor rate = div(exact(lr), exact(correction));
         for (size_t k = 0; k < params.size(); ++k) {
-          Tensor p = params[k], g = decayed(c, gradients[k], p, decay), m = toward(means[k], g, beta1);
+          Tensor p = params[k], g = decayed(c, gradients[k], p, decay), m = mean.toward(means[k], g);
           Tensor u = maximum(mul(largest[k], beta2), add(abs(g), eps));
           copy_(means[k], m);
           copy_(largest[k], u);
-          sub_(p, mul(div(m, u), div(exact(lr), exact(correction))));
+          sub_(p, mul(div(m, u), rate));
         }
         return Results();
       })
@@ -191,12 +217,15 @@ FACULA_FAMILY(optimizer) {
                     const Tensor& beta1, const Tensor& beta2, const Tensor& eps, const Tensor& decay,
                     const Tensor& correction2, const Tensor& of_gradient, const Tensor& of_mean) {
         check_lists("nadam", {&params, &gradients, &means, &squares});
+        Decay decay_of(c, lr, decay);
+        RunningMean mean(beta1), square(beta2);
+        Tensor correction = exact(correction2);
         for (size_t k = 0; k < params.size(); ++k) {
-          auto [value, g] = decayed(c, gradients[k], params[k], decay, lr);
-          Tensor m = toward(means[k], g, beta1), v = running(squares[k], mul(g, g), beta2);
+          auto [value, g] = decay_of(gradients[k], params[k]);
+          Tensor m = mean.toward(means[k], g), v = square(squares[k], mul(g, g));
           copy_(means[k], m);
           copy_(squares[k], v);
-          Tensor root = add(sqrt(div(v, exact(correction2))), eps);
+          Tensor root = add(sqrt(div(v, correction)), eps);
           value = sub(value, mul(div(g, root), of_gradient));
           copy_(params[k], sub(value, mul(div(m, root), of_mean)));
         }
@@ -216,14 +245,18 @@ FACULA_FAMILY(optimizer) {
                     const Tensor& beta1, const Tensor& beta2, const Tensor& eps, const Tensor& decay,
                     const Tensor& correction1, const Tensor& correction2, const Tensor& rectification) {
         check_lists("radam", {&params, &gradients, &means, &squares});
+        Decay decay_of(c, lr, decay);
+        RunningMean mean(beta1), square(beta2);
+        Tensor correction = exact(correction1), root = sqrt(exact(correction2)),
+               adapts = gt(rectification, 0);
         for (size_t k = 0; k < params.size(); ++k) {
-          auto [value, g] = decayed(c, gradients[k], params[k], decay, lr);
-          Tensor m = toward(means[k], g, beta1), v = running(squares[k], mul(g, g), beta2);
+          auto [value, g] = decay_of(gradients[k], params[k]);
+          Tensor m = mean.toward(means[k], g), v = square(squares[k], mul(g, g));
           copy_(means[k], m);
           copy_(squares[k], v);
-          Tensor update = mul(div(m, exact(correction1)), lr);
-          Tensor adapted = mul(update, mul(div(sqrt(exact(correction2)), add(sqrt(v), eps)), rectification));
-          update = where(gt(rectification, 0), adapted, update);
+          Tensor update = mul(div(m, correction), lr);
+          Tensor adapted = mul(update, mul(div(root, add(sqrt(v), eps)), rectification));
+          update = where(adapts, adapted, update);
           copy_(params[k], sub(value, update));
         }
         return Results();
@@ -238,10 +271,11 @@ FACULA_FAMILY(optimizer) {
                     const std::vector<Tensor>& averages, const Tensor& eta, const Tensor& mu,
                     const Tensor& lambd, const Tensor& decay) {
         check_lists("asgd", {&params, &gradients, &averages});
+        Tensor kept = sub(1, mul(exact(lambd), exact(eta))), begins = eq(mu, 1);
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor p = params[k], g = decayed(c, gradients[k], p, decay);
-          Tensor value = sub(mul(p, sub(1, mul(exact(lambd), exact(eta)))), mul(g, eta));
-          copy_(averages[k], where(eq(mu, 1), value, add(averages[k], mul(sub(value, averages[k]), mu))));
+          Tensor value = sub(mul(p, kept), mul(g, eta));
+          copy_(averages[k], where(begins, value, add(averages[k], mul(sub(value, averages[k]), mu))));
           copy_(p, value);
         }
         return Results();
@@ -258,10 +292,11 @@ FACULA_FAMILY(optimizer) {
                     const std::vector<Tensor>& before, const std::vector<Tensor>& sizes, const Tensor& shrink,
                     const Tensor& grow, const Tensor& least, const Tensor& most) {
         check_lists("rprop", {&params, &gradients, &before, &sizes});
+        Tensor growth = exact(grow), shrinkage = exact(shrink);
         for (size_t k = 0; k < params.size(); ++k) {
           Tensor g = c.flag("maximize") ? neg(gradients[k]) : gradients[k], same = mul(g, before[k]);
           Tensor turned = lt(same, 0), kept = gt(same, 0);
-          Tensor factor = where(kept, exact(grow), where(turned, exact(shrink), 1));
+          Tensor factor = where(kept, growth, where(turned, shrinkage, 1));
           Tensor size = mul(sizes[k], to_dtype(factor, g.dtype()));
           size = minimum(maximum(size, least), most);
           g = where(turned, 0, g);
@@ -293,6 +328,7 @@ FACULA_FAMILY(optimizer) {
           return y;
         };
         auto root_mean_square = [](const Tensor& x) { return sqrt(mean(mul(x, x))); };
+        Tensor kept = sub(1, mul(exact(lr), exact(decay))), least = mul(eps1, eps1);
         for (size_t k = 0; k < params.size(); ++k) {
           const Tensor& p = params[k];
           Tensor g = c.flag("maximize") ? neg(gradients[k]) : gradients[k], squares = mul(g, g), v;
@@ -304,9 +340,9 @@ FACULA_FAMILY(optimizer) {
           } else {
             v = blend(variances[k], squares);
           }
-          Tensor update = mul(rsqrt(maximum(v, mul(eps1, eps1))), g);
+          Tensor update = mul(rsqrt(maximum(v, least)), g);
           Tensor cut = maximum(div(root_mean_square(update), most), 1);
-          Tensor value = mul(p, sub(1, mul(exact(lr), exact(decay))));
+          Tensor value = mul(p, kept);
           copy_(p, sub(value, mul(update, div(rate, cut))));
         }
         return Results();

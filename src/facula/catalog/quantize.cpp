@@ -49,12 +49,21 @@ Tensor one_element(const Tensor& t, const char* what, const char* name = "fake_q
   return reshape(t, Sizes{});
 }
 // One element of a wider dtype is a number of the narrower one in which it is used.
-void check_held(const Tensor& t, const char* what, double largest, bool infinities) {
-  if (!is_floating(t.dtype()) || !catalog::shows_elements(t) || t.numel() != SymInt(1)) return;
+Tensor held(const Tensor& t, const char* what, double largest, bool infinities) {
+  bool may_exceed =
+      is_floating(t.dtype()) && !(infinities && itemsize(t.dtype()) <= itemsize(DType::Float32));
+  if (!may_exceed || t.numel() != SymInt(1)) return t;
+  if (t.is_traced()) {  // the program refuses it
+    Tensor fits = le(abs(t), largest);
+    if (infinities) fits = logical_or(fits, logical_not(isfinite(t)));
+    return _accepted(t, to_dtype(logical_not(fits), DType::Int64));
+  }
+  if (!catalog::shows_elements(t)) return t;
   double x = t.item().to_double();
   runtime_check(std::abs(x) <= largest || (infinities && !std::isfinite(x)),
                 "fake_quantize_per_tensor_affine")
       << what << " cannot be converted without overflow: " << x;
+  return t;
 }
 
 // Learned scales and zero points, which broadcast with x. Zero points are integers within the limits for the value and for the
@@ -209,10 +218,10 @@ FACULA_FAMILY(quantize) {
       .reads_data()
       .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
                     int64_t quant_max) {
-        check_held(scale, "scale", 0x1.fffffep127, true);
-        check_held(zero_point, "zero_point", 0x1p31, false);
+        Tensor factor = held(scale, "scale", 0x1.fffffep127, true),
+               zero = held(zero_point, "zero_point", 0x1p31, false);
         Tensor enabled = ones({}, DType::UInt8);
-        return std::get<0>(_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(self, scale, zero_point,
+        return std::get<0>(_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(self, factor, zero,
                                                                                      enabled, quant_min,
                                                                                      quant_max));
       })

@@ -5,6 +5,7 @@
 //   { Recording::Active on(r); Graph g = r.finish({y}); }
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -66,6 +67,9 @@ class Recording {
   }
   const std::vector<Tensor>& outside() const { return outside_; }
 
+  // Sets a function that finish() calls with each call whose results nobody reads, so that no program will contain it.
+  void on_unread(std::function<void(const Node&)> f) { on_unread_ = std::move(f); }
+
   // Ends the recording, whose results are these tensors. It has to be active.
   Graph finish(std::span<const Tensor> results);
   // Removes the calls from number `first` on if one of them draws random numbers. Nothing may read or have written what they compute.
@@ -84,6 +88,7 @@ class Recording {
   Graph graph_;
   Capture* capture_;
   Tracer tracer_;
+  std::function<void(const Node&)> on_unread_;
   std::vector<Tensor> arguments_;
   std::optional<Gradients> gradients_;
   std::vector<Tensor> outside_;

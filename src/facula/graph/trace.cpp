@@ -163,7 +163,7 @@ void Recording::list_writes() {
 
 void Recording::keep_checks() {
   auto refuses = [](const auto& n) { return may_refuse(*n) && !n->op->template is<op::Foreign>(); };
-  if (std::ranges::none_of(graph_.nodes, refuses)) return;
+  if (!on_unread_ && std::ranges::none_of(graph_.nodes, refuses)) return;
   std::vector<bool> live(graph_.values().size());  // by number
   auto mark = [&](const Value* v) { live[size_t(v->id)] = true; };
   for (auto* o : graph_.outputs)
@@ -179,6 +179,7 @@ void Recording::keep_checks() {
       used = true;
     }
     if (used) each_operand(*n, mark);
+    else if (on_unread_) on_unread_(*n);
   }
 }
 

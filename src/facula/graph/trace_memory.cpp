@@ -215,6 +215,9 @@ bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& valu
                                      << to_string(target.sizes()) << " to " << to_string(value.sizes())
                                      << ", which a trace cannot record"
                                      << hint("give out= a tensor of the result's shape");
+  trace_check(!captures_ || !o.forms.resized, layout, o.name())
+      << "with out= decides in which order the elements of a tensor that takes its size lie"
+      << hint("give out= a tensor of the result's shape");
   Tensor memory = invoke("clone", {value});
   if (memory.dtype() != target.dtype()) memory = invoke("to_dtype", {memory, target.dtype()});
   auto* t = target.impl();

@@ -8,6 +8,7 @@
 #include "facula/autograd/formula.h"
 #include "facula/base/warning.h"
 #include "facula/graph/passes.h"
+#include "facula/op/call.h"
 #include "facula/op/factory.h"
 #include "facula/op/foreign.h"
 #include "facula/op/key.h"
@@ -60,6 +61,8 @@ static bool reads_only_sizes(const Operator& o) { return o.is<op::Procedure>() |
 // computes the same.
 static void check_out(const Operator& o, const Results& results, std::span<const op::Value> args,
                       std::span<const Tensor> out) {
+  runtime_check(out.size() == results.size(), o.name())
+      << "expected an out= argument of " << results.size() << " tensors, but got " << out.size();
   for (size_t k = 0; k < out.size(); ++k)
     if (o.is<op::Pointwise>()) op::check_conversion(o, results[k].dtype(), out[k].dtype(), args, true);
     else
@@ -139,6 +142,16 @@ void Tracer::note_calls(size_t before) {
 
 Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
                      std::span<const Tensor> out) {
+  if (form == Form::out && o.forms.for_out) {  // the dtype of out= may decide in which dtype it is computed
+    DType computed = o.forms.for_out(op::Call(o, args), out);
+    if (args[0].tensor->dtype != computed) {
+      std::vector<op::Value> converted(args.begin(), args.end());
+      op::Value operands[] = {args[0], computed};
+      Tensor self = op::call(op::get("to_dtype"), operands)[0];
+      converted[0] = op::Value(self);
+      return take(o, converted, form, out);
+    }
+  }
   if (!captures_ || inner_depth_) return take_call(o, args, form, out);
   size_t before = graph_->nodes.size();
   check_arguments(o, args, form, out);
@@ -181,6 +194,8 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool recorded = !captures_ || inner_depth_ || autograd::grad_enabled();  // inner results go on
   bool writes_history = !captures_ || autograd::grad_enabled();
   has_history_ |= writes_history;
+  // An open trace serves inputs that require gradients as these do. Other programs may get some that do.
+  bool ends_history = !recorded && (history || !keeps_handles_);
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
   bool takes_list = std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
@@ -201,7 +216,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
       if (!results[k].defined() || handed_back(results[k], operands)) continue;
-      if (!recorded) results[k] = without_history(results[k]);
+      if (ends_history) results[k] = without_history(results[k]);
       require(results[k], k);
     }
     return results;

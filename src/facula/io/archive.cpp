@@ -2,13 +2,16 @@
 
 #include <minizip/unzip.h>
 #include <minizip/zip.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "facula/base/error.h"
+#include "facula/base/parallel.h"
 
 namespace facula::io {
 
@@ -73,10 +76,9 @@ void ArchiveWriter::commit() {
   file_.commit();
 }
 
-ArchiveReader::ArchiveReader(const char* op, const std::string& path) : op_(op), path_(path) {
-  OldFile file(op, path);
-  left_ = file.size();
-  uint64_t size = file.size();
+ArchiveReader::ArchiveReader(const char* op, const std::string& path)
+    : op_(op), path_(path), file_(op, path), left_(file_.size()) {
+  uint64_t size = file_.size();
   zip_ = unzOpen64(path.c_str());
   user_check(zip_, op) << path << " is damaged, or no file of save(): it is no zip archive";
   try {
@@ -96,7 +98,8 @@ ArchiveReader::ArchiveReader(const char* op, const std::string& path) : op_(op),
       unz64_file_pos at;
       check(unzGetFilePos64(zip_, &at), "its directory");
       user_check(records_
-                     .emplace(name, Record{at.pos_in_zip_directory, at.num_of_file, info.uncompressed_size})
+                     .emplace(name, Record{at.pos_in_zip_directory, at.num_of_file, info.uncompressed_size,
+                                           uint32_t(info.crc)})
                      .second,
                  op)
           << path << " is damaged: it holds record " << name << " twice";
@@ -120,23 +123,39 @@ uint64_t ArchiveReader::size_of(const std::string& name) const {
       << path_ << " is damaged: record " << name.substr(name.find('/') + 1) << " is missing";
   return it->second.bytes;
 }
+uint64_t ArchiveReader::begin_of(const Record& r, const std::string& what) {
+  unz64_file_pos at{r.at, r.number};
+  check(unzGoToFilePos64(zip_, &at), what);
+  check(unzOpenCurrentFile(zip_), what);
+  uint64_t begin = unzGetCurrentFileZStreamPos64(zip_);
+  check(unzCloseCurrentFile(zip_), what);
+  return begin;
+}
+// minizip copies bytes one by one, so that threads read the file and compute the checksum here.
 void ArchiveReader::read(const std::string& name, void* to) {
+  constexpr uint64_t kPiece = 1 << 20;
   uint64_t bytes = size_of(name);
   user_check(bytes <= left_, op_) << path_ << " is damaged: its records overlap";
   left_ -= bytes;
+  if (!bytes) return;
   const Record& r = records_.at(name);
-  unz64_file_pos at{r.at, r.number};
   std::string what = "record " + name;
-  check(unzGoToFilePos64(zip_, &at), what);
-  check(unzOpenCurrentFile(zip_), what);
-  for (uint64_t done = 0; done < bytes;) {
-    int n = unzReadCurrentFile(zip_, static_cast<char*>(to) + done,
-                               unsigned(std::min<uint64_t>(kChunk, bytes - done)));
-    check(n, what);
-    user_check(n > 0, op_) << path_ << " is damaged: " << what << " ends too early";
-    done += uint64_t(n);
-  }
-  check(unzCloseCurrentFile(zip_), what);
+  uint64_t begin = begin_of(r, what), pieces = (bytes + kPiece - 1) / kPiece;
+  user_check(begin <= file_.size() && bytes <= file_.size() - begin, op_)
+      << path_ << " is damaged: " << what << " ends too early";
+  auto size_of_piece = [&](uint64_t k) { return std::min(kPiece, bytes - k * kPiece); };
+  std::vector<uint32_t> checksums(pieces);
+  parallel_for(int64_t(pieces), 1, [&](int64_t first, int64_t end) {
+    for (auto k = uint64_t(first); k < uint64_t(end); ++k) {
+      auto* piece = static_cast<unsigned char*>(to) + k * kPiece;
+      file_.read_at(begin + k * kPiece, piece, size_of_piece(k));
+      checksums[k] = uint32_t(crc32_z(0, piece, size_of_piece(k)));
+    }
+  });
+  uLong whole = checksums[0];
+  for (uint64_t k = 1; k < pieces; ++k)
+    whole = crc32_combine(whole, checksums[k], z_off_t(size_of_piece(k)));
+  if (whole != r.checksum) check(UNZ_CRCERROR, what);
 }
 std::string ArchiveReader::read(const std::string& name) {
   uint64_t bytes = size_of(name);

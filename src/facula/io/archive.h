@@ -21,7 +21,8 @@ class ArchiveWriter {
   void* zip_ = nullptr;
 };
 
-// Every size is checked against the file's size before it is used. Raises RuntimeError "<path> is damaged: ...".
+// Every size is checked against the file's size before it is used, and all bytes against the checksum of their record.
+// Raises RuntimeError "<path> is damaged: ...".
 class ArchiveReader {
  public:
   ArchiveReader(const char* op, const std::string& path);
@@ -36,10 +37,13 @@ class ArchiveReader {
  private:
   struct Record {
     uint64_t at, number, bytes;
+    uint32_t checksum;
   };
   void check(int code, const std::string& what);
+  uint64_t begin_of(const Record& r, const std::string& what);  // the position of its data in the file
   const char* op_;
   std::string path_;
+  OldFile file_;
   uint64_t left_;
   void* zip_ = nullptr;
   std::map<std::string, Record> records_;

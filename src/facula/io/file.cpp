@@ -66,12 +66,22 @@ OldFile::OldFile(const char* op, const std::string& path)
 OldFile::~OldFile() {
   if (stream_) std::fclose(stream_);
 }
+void OldFile::raise_incomplete(int error) const {
+  user_check(false, op_) << path_
+                         << (error ? " cannot be read: " + std::string(std::strerror(error))
+                                   : " is damaged: it ends too early");
+}
 void OldFile::read(void* to, size_t bytes) {
-  size_t n = std::fread(to, 1, bytes, stream_);
-  user_check(n == bytes, op_) << path_
-                              << (std::ferror(stream_)
-                                      ? " cannot be read: " + std::string(std::strerror(errno))
-                                      : " is damaged: it ends too early");
+  if (std::fread(to, 1, bytes, stream_) != bytes) raise_incomplete(std::ferror(stream_) ? errno : 0);
+}
+void OldFile::read_at(uint64_t position, void* to, size_t bytes) const {
+  for (size_t done = 0; done < bytes;) {
+    ssize_t n =
+        ::pread(fileno(stream_), static_cast<char*>(to) + done, bytes - done, off_t(position + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) raise_incomplete(n < 0 ? errno : 0);
+    done += size_t(n);
+  }
 }
 
 }  // namespace facula::io

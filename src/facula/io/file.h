@@ -33,8 +33,10 @@ class OldFile {
   FILE* stream() const { return stream_; }
   uint64_t size() const { return size_; }
   void read(void* to, size_t bytes);  // exactly that many; RuntimeError at the end of the file
+  void read_at(uint64_t position, void* to, size_t bytes) const;  // likewise; threads may call it together
 
  private:
+  void raise_incomplete(int error) const;  // an errno, 0 for the end of the file
   const char* op_;
   std::string path_;
   FILE* stream_ = nullptr;

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
-#include <set>
+#include <unordered_set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
@@ -16,6 +17,7 @@
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
 #include "facula/run/call_cache.h"
+#include "facula/run/gradient_parts.h"
 #include "facula/run/graph_body.h"
 #include "facula/run/interpose.h"
 #include "facula/run/layout.h"
@@ -32,54 +34,6 @@ using op::Value;
 
 namespace {
 
-// By tangent: the number of the part of the forward computation that leads to it from the differentiated inputs. Results of one
-// part share intermediate values, so that a backward pass from one of them spends the history of all; results of different parts
-// share nothing but inputs.
-std::vector<int> parts_of(const graph::Joint& j) {
-  auto& g = j.graph;
-  std::vector<bool> active(g.values().size());
-  for (int i : j.wrt) active[size_t(g.inputs[size_t(i)]->id)] = true;
-  graph::spread_activity(g, g.nodes.size(), active);
-  std::vector<int> parts;
-  std::map<const graph::Value*, int> part_of;
-  for (int k : j.tangent_of) {
-    int own = int(parts.size());
-    std::vector<graph::Value*> todo{g.outputs[size_t(k)]};
-    while (!todo.empty()) {
-      auto* v = todo.back();
-      todo.pop_back();
-      if (!v || !v->producer || !active[size_t(v->id)]) continue;
-      auto [it, fresh] = part_of.try_emplace(v, own);
-      if (!fresh && it->second != own) {
-        int from = own, into = it->second;
-        for (int& p : parts)
-          if (p == from) p = into;
-        for (auto& [value, p] : part_of)
-          if (p == from) p = into;
-        own = into;
-      }
-      if (!fresh) continue;
-      auto read = graph::operands(*v->producer);
-      todo.insert(todo.end(), read.begin(), read.end());
-    }
-    parts.push_back(own);
-  }
-  return parts;
-}
-
-// Removes those of the first `count` inputs that no call reads and that are no output; gives which of them remain.
-std::vector<bool> without_unread(graph::Graph& g, size_t count) {
-  std::set<const graph::Value*> read(g.outputs.begin(), g.outputs.end());
-  for (auto& n : g.nodes)
-    for (auto* v : graph::operands(*n)) read.insert(v);
-  std::vector<bool> remain(count);
-  for (size_t k = count; k-- > 0;) {
-    remain[k] = read.count(g.inputs[k]) > 0;
-    if (!remain[k]) g.inputs.erase(g.inputs.begin() + std::ptrdiff_t(k));
-  }
-  return remain;
-}
-
 // A composite with its gradient, traced for one combination of attributes, dtypes and ranks.
 struct Compiled final : TracedCall {
   Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::span<const Value> args)
@@ -88,13 +42,12 @@ struct Compiled final : TracedCall {
         attributes(args, o.schema),
         node_name(autograd::node_name(o, args)),
         outputs(p.outputs),
+        parts(graph_body(o) ? gradient_parts(p) : GradientParts()),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
         forward(std::move(p.forward), o.name(), keeper_of(o)),
-        backward(std::move(p.backward), o.name(), keeper_of(o)),
-        parts(parts_of(joint)),
-        has_parts(std::set<int>(parts.begin(), parts.end()).size() > 1) {
+        backward(std::move(p.backward), o.name(), keeper_of(o)) {
     attributes.each_tensor([](size_t, Tensor& t) { t = {}; });
   }
   bool accepts(std::span<const Value> operands) const override { return forward.accepts(operands); }
@@ -103,52 +56,128 @@ struct Compiled final : TracedCall {
   op::Args attributes;  // of the call that was compiled, without its tensors
   std::string node_name;
   int outputs;
+  GradientParts parts;
   std::vector<int> saved_inputs, saved_outputs;
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
-  std::vector<int> parts;  // see parts_of()
-  bool has_parts;          // more than one
+
+  // Whether the k-th differentiated input has a gradient.
   bool has_gradient(size_t k) const { return joint.graph.outputs[size_t(joint.forward_outputs) + k]; }
 
-  // The backward program where some gradients (`grads`, by output) are undefined: see graph::without_gradients. `reads`: by saved
-  // value, whether it is an input; the others may have been written since.
+  // The backward program where some gradients are `absent`, by tangent: see graph::without_gradients.
   struct Partial {
-    Partial(graph::Graph g, size_t saved, const Operator& o)
-        : reads(without_unread(g, saved)), program(std::move(g), o.name(), keeper_of(o)) {}
-    std::vector<bool> reads;
+    std::vector<size_t> saved;  // the numbers of the saved values that it takes
     Program program;
   };
-  const Partial& backward_of(std::span<const Tensor> grads) const {
-    std::vector<bool> absent;
-    for (int k : joint.tangent_of) absent.push_back(!grads[size_t(k)].defined());
+  const Partial& backward_without(const std::vector<bool>& absent) const {
     std::lock_guard lock(mutex_);
-    auto& partial = partial_[absent];
-    if (!partial) {
-      auto parts = pipeline::partition(joint, op.name());  // the same values are saved
-      auto rest = graph::without_gradients(parts.backward, saved_inputs.size(), absent);
-      partial = std::make_unique<Partial>(std::move(rest), saved_inputs.size(), op);
+    return without(absent);
+  }
+  // The backward program of one part of the gradient.
+  const Partial& backward_of_part(int part) const {
+    std::lock_guard lock(mutex_);
+    return without(others_of(part));
+  }
+  // The joint graph in the same case, and the random values that it draws.
+  struct Rest {
+    graph::Graph graph;
+    std::vector<std::pair<int, const graph::Value*>> random;
+  };
+  const Rest& joint_without(const std::vector<bool>& absent) const {
+    std::lock_guard lock(mutex_);
+    auto& rest = rest_[absent];
+    if (rest) return *rest;
+    rest = std::make_unique<Rest>();
+    size_t operands = joint.graph.inputs.size() - joint.tangent_of.size();
+    rest->graph = graph::without_gradients(joint.graph, operands, absent);
+    auto drawn = draws(joint.graph), again = draws(rest->graph);
+    internal_check(drawn.size() == again.size()) << op.name() << ": some random values are drawn no longer";
+    for (auto& [k, v] : random) {
+      auto at = std::ranges::find(drawn, v->producer) - drawn.begin();
+      rest->random.emplace_back(k, again[size_t(at)]->results[size_t(v->result)]);
     }
-    return *partial;
+    return *rest;
   }
 
  private:
+  std::vector<bool> others_of(int part) const {
+    std::vector<bool> absent;
+    for (int p : parts.of_tangent) absent.push_back(p != part);
+    return absent;
+  }
+  const Partial& without(const std::vector<bool>& absent) const {
+    auto& partial = partial_[absent];
+    if (partial) return *partial;
+    // The node of a part has no other saved values than those that its own program takes.
+    std::vector<bool> held(saved_inputs.size(), parts.count == 1);
+    auto present = size_t(std::ranges::find(absent, false) - absent.begin());
+    if (parts.count > 1 && present < absent.size()) {
+      auto others = others_of(parts.of_tangent[present]);
+      if (others == absent) held.assign(held.size(), true);
+      else
+        for (size_t k : without(others).saved) held[k] = true;
+    }
+    if (!partition_) partition_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
+    auto rest = graph::without_gradients(partition_->backward, saved_inputs.size(), absent);
+    auto saved = keep_read(rest, held);
+    partial_[absent].reset(new Partial{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
+    return *partial_[absent];
+  }
+  // Removes inputs that are saved values which no call reads; gives the numbers of the others. Values among `held` whose sizes are
+  // symbols remain where no other input has these sizes.
+  std::vector<size_t> keep_read(graph::Graph& g, const std::vector<bool>& held) const {
+    std::unordered_set<const graph::Value*> read(g.outputs.begin(), g.outputs.end());
+    for (auto& n : g.nodes) graph::each_operand(*n, [&](graph::Value* v) { read.insert(v); });
+    read.insert(g.inputs.begin() + std::ptrdiff_t(saved_inputs.size()), g.inputs.end());
+    std::unordered_set<int64_t> symbols;
+    auto shows_more = [&](const graph::Value* v) {
+      bool any = false;
+      for (auto& s : v->tensor.sizes()) any |= s.is_symbol() && symbols.insert(s.node()->value).second;
+      return any;
+    };
+    for (auto* v : g.inputs)
+      if (read.count(v)) shows_more(v);
+    std::vector<size_t> numbers;
+    std::vector<graph::Value*> inputs;
+    for (size_t k = 0; k < g.inputs.size(); ++k) {
+      bool is_saved = k < saved_inputs.size();
+      if (!read.count(g.inputs[k]) && !(held[k] && shows_more(g.inputs[k]))) continue;
+      inputs.push_back(g.inputs[k]);
+      if (is_saved) numbers.push_back(k);
+    }
+    g.inputs = std::move(inputs);
+    return numbers;
+  }
+  static std::vector<graph::Node*> draws(const graph::Graph& g) {
+    std::vector<graph::Node*> all;
+    for (auto& n : g.nodes)
+      if (n->op->effects.draws) all.push_back(n.get());
+    return all;
+  }
+
   mutable std::mutex mutex_;
+  mutable std::optional<graph::Partition> partition_;
   mutable std::map<std::vector<bool>, std::unique_ptr<Partial>> partial_;
+  mutable std::map<std::vector<bool>, std::unique_ptr<Rest>> rest_;
 };
 
 class CompositeNode final : public autograd::Node,
                             public autograd::CallNode,
                             public detail::Recycled<CompositeNode> {
  public:
-  CompositeNode(std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
-      : Node(c->outputs), compiled_(std::move(c)) {
+  // `part`: the number of the part of the gradient that the node computes.
+  CompositeNode(std::shared_ptr<const Compiled> c, int part, std::span<const Value> operands,
+                const Results& all)
+      : Node(c->outputs), compiled_(std::move(c)), part_(part) {
     edges_.reserve(compiled_->joint.wrt.size());
     values_.reserve(operands.size() + compiled_->saved_inputs.size());
-    auto& wrt = compiled_->joint.wrt;
-    for (size_t k = 0; k < wrt.size(); ++k) {
-      if (compiled_->has_gradient(k)) add_edge(Borrowed(operands[size_t(wrt[k])].tensor));
+    auto& parts = compiled_->parts;
+    bool has_one_part = parts.count == 1;
+    auto* taken = has_one_part ? nullptr : &compiled_->backward_of_part(part).saved;
+    for (size_t k = 0; k < compiled_->joint.wrt.size(); ++k)
+      if (has_one_part ? compiled_->has_gradient(k) : parts.of_gradient[k][size_t(part)])
+        add_edge(Borrowed(operands[size_t(compiled_->joint.wrt[k])].tensor));
       else add_edge(autograd::Edge());
-    }
     for (auto& v : operands) {
       auto& saved = values_.emplace_back();
       if (v.tag != Tag::tensor) {
@@ -161,7 +190,10 @@ class CompositeNode final : public autograd::Node,
     }
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
       auto& saved = values_.emplace_back();
-      if (compiled_->saved_inputs[k] >= 0) continue;
+      // Random values are necessary to run the whole function again.
+      bool is_random = std::ranges::any_of(compiled_->random, [&](auto& r) { return r.first == int(k); });
+      bool is_needed = has_one_part || is_random || std::ranges::binary_search(*taken, k);
+      if (compiled_->saved_inputs[k] >= 0 || !is_needed) continue;
       int output = compiled_->saved_outputs[k];
       saved.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
                                  : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
@@ -183,31 +215,23 @@ class CompositeNode final : public autograd::Node,
   }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
+    if (released_) raise_freed();
     std::vector<Tensor> tangents;
-    auto& tangent_of = compiled_->joint.tangent_of;
-    std::set<int> parts;
-    for (size_t k = 0; k < tangent_of.size(); ++k) {
-      auto& g = grads[size_t(tangent_of[k])];
-      if (!g.defined()) continue;
-      tangents.push_back(g);
-      if (compiled_->has_parts) parts.insert(compiled_->parts[k]);
-    }
-    if (released_ || std::ranges::any_of(parts, [&](int p) { return spent_.count(p) > 0; })) raise_freed();
-    passed_ = std::move(parts);
+    for (int k : compiled_->joint.tangent_of)
+      if (grads[size_t(k)].defined()) tangents.push_back(grads[size_t(k)]);
     if (create_graph || is_interposed(tangents)) return differentiable(grads);
     bool all_present = tangents.size() == compiled_->joint.tangent_of.size();
-    auto* partial = all_present ? nullptr : &compiled_->backward_of(grads);
+    auto* partial = all_present ? nullptr : &compiled_->backward_without(absent_of(grads));
     auto& backward = partial ? partial->program : compiled_->backward;
-    auto reads = [&](size_t k) { return !partial || partial->reads[k]; };
-    if (autograd::any_batched(tangents)) return call_by_call(backward, tangents, reads);
+    std::vector<size_t> read = partial ? partial->saved : std::vector<size_t>(compiled_->saved_inputs.size());
+    if (!partial) std::iota(read.begin(), read.end(), size_t(0));
+    if (autograd::any_batched(tangents)) return call_by_call(backward, read, tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
     auto& wrt = compiled_->joint.wrt;
-    size_t saved_count = compiled_->saved_inputs.size();
-    alive.reserve(saved_count);
-    values.reserve(saved_count + tangents.size());
-    for (size_t k = 0; k < saved_count; ++k)
-      if (reads(k)) values.push_back(saved(k).unpack(*this, alive));
+    alive.reserve(read.size());
+    values.reserve(read.size() + tangents.size());
+    for (size_t k : read) values.push_back(saved(k).unpack(*this, alive));
     for (auto& t : tangents) values.push_back(t);
     InMemory memory(values);
     values.assign(memory.args().begin(), memory.args().end());
@@ -241,11 +265,7 @@ class CompositeNode final : public autograd::Node,
     for (auto& v : values_) f(v.tensor);
   }
 
-  // The results of parts that the pass before has not reached still need what was saved.
   void release_saved() override {
-    spent_.insert(passed_.begin(), passed_.end());
-    auto is_spent = [&](int part) { return spent_.count(part) > 0; };
-    if (compiled_->has_parts && !std::ranges::all_of(compiled_->parts, is_spent)) return;
     values_.clear();
     released_ = true;
   }
@@ -288,14 +308,20 @@ class CompositeNode final : public autograd::Node,
     return values_[input >= 0 ? size_t(input) : operands() + k];
   }
 
+  // By tangent: whether its gradient is undefined.
+  std::vector<bool> absent_of(std::span<const Tensor> grads) const {
+    std::vector<bool> absent;
+    for (int k : compiled_->joint.tangent_of) absent.push_back(!grads[size_t(k)].defined());
+    return absent;
+  }
+
   size_t operands() const { return compiled_->forward.graph().inputs.size(); }
 
   // Runs the backward program call by call. Under vmap each call then takes its own batching rule.
-  template <class F>
-  std::vector<Tensor> call_by_call(const Program& backward, const std::vector<Tensor>& tangents, F&& reads) {
+  std::vector<Tensor> call_by_call(const Program& backward, std::span<const size_t> read,
+                                   const std::vector<Tensor>& tangents) {
     std::vector<Tensor> arguments;
-    for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
-      if (!reads(k)) continue;
+    for (size_t k : read) {
       std::vector<Tensor> alive;
       Value v = saved(k).unpack(*this, alive);
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
@@ -317,23 +343,26 @@ class CompositeNode final : public autograd::Node,
       Value v = values_[i].unpack(*this, alive);
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
+    auto absent = absent_of(grads);
+    bool all_present = std::ranges::find(absent, true) == absent.end();
+    auto* rest = all_present ? nullptr : &compiled_->joint_without(absent);
+    auto& joint = rest ? rest->graph : compiled_->joint.graph;
     for (int k : compiled_->joint.tangent_of)
-      arguments.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
-                                                     : autograd::zeros_of(results[size_t(k)]));
+      if (grads[size_t(k)].defined()) arguments.push_back(grads[size_t(k)]);
     std::vector<std::pair<const graph::Value*, Tensor>> drawn;
-    for (auto& [k, v] : compiled_->random) {
+    for (auto& [k, v] : rest ? rest->random : compiled_->random) {
       std::vector<Tensor> alive;
       saved(size_t(k)).unpack(*this, alive);
       drawn.push_back({v, alive[0]});
     }
-    auto all = graph::interpret(compiled_->joint.graph, arguments, drawn);
+    auto all = graph::interpret(joint, arguments, drawn);
     return {all.begin() + compiled_->joint.forward_outputs, all.end()};
   }
 
   std::shared_ptr<const Compiled> compiled_;
+  int part_;
   std::vector<SavedValue> values_;  // operands, followed by saved values that are not operands
   bool released_ = false;
-  std::set<int> passed_, spent_;  // parts: of the last pass, and of those that retained no graph
 };
 
 }  // namespace
@@ -382,8 +411,12 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
   try {
     auto compiled = compiled_of(o, call_args, operands, wrt);
     if (codegen::background_threads())  // compile the gradient's kernels while the forward pass runs
-      if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
-        codegen::run_in_background([compiled, prepare] { prepare(); });
+      for (int part = 0; part < compiled->parts.count; ++part) {
+        bool has_one_part = compiled->parts.count == 1;
+        auto& backward = has_one_part ? compiled->backward : compiled->backward_of_part(part).program;
+        if (auto prepare = backward.preparation(operands, compiled->forward.graph()))
+          codegen::run_in_background([compiled, prepare] { prepare(); });
+      }
     if (lying && needs_logical_inputs(compiled->forward.graph())) entry.needs_logical = true;
     else entry.plan = compiled->forward.plan(operands, {});
     entry.recorded = std::move(compiled);
@@ -438,13 +471,19 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
     else if (physical) t = with_logical_strides(std::move(t), entry->logical_strides[size_t(k)]);
   }
-  auto node = make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(entry->recorded),
-                                      logical_operands, all);
+  std::vector<Ref<CompositeNode>> nodes;
+  for (int part = 0; part < compiled->parts.count; ++part)
+    nodes.push_back(make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(entry->recorded), part,
+                                            logical_operands, all));
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {
     Tensor t = std::move(all[size_t(k)]);
     auto& tangents = compiled->joint.tangent_of;
-    if (std::find(tangents.begin(), tangents.end(), k) != tangents.end()) autograd::set_history(t, node, k);
+    if (auto at = std::find(tangents.begin(), tangents.end(), k); at != tangents.end()) {
+      auto& parts = compiled->parts;
+      auto tangent = size_t(at - tangents.begin());
+      autograd::set_history(t, nodes[parts.count == 1 ? 0 : size_t(parts.of_tangent[tangent])], k);
+    }
     results.push_back(std::move(t));
   }
   return results;

@@ -8,6 +8,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/graph/passes.h"
 #include "facula/op/call.h"
+#include "facula/schedule/fuse.h"
 #include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
 
@@ -18,6 +19,12 @@ using graph::Break;
 namespace {
 
 thread_local OpenTrace* open_trace = nullptr;
+
+// Raises the error of a call whose definition refuses its dtypes or attributes. A program raises such errors when its calls become
+// kernels, and it does not contain a call whose results nobody reads.
+void check_unread(const graph::Node& n) {
+  if (n.op->is<op::Pointwise>() || n.op->is<op::Loop>()) schedule::lower(*n.op, n.args.values());
+}
 
 // The value that handles refer to when their segment has ended.
 graph::Value* dead_value() {
@@ -189,6 +196,7 @@ void OpenTrace::begin() {
   recording_ = std::make_unique<graph::Recording>(std::make_shared<sym::Shapes>(),
                                                   std::span<const graph::InputSpec>(), capture_.get());
   recording_->tracer().keep_handles();
+  recording_->on_unread(check_unread);
   if (fills_last_) fill_slots_last();
   sources_.clear();
   symbols_.clear();

@@ -1,6 +1,7 @@
 #include "facula/tensor/storage.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -107,6 +108,16 @@ void count(int64_t bytes, bool again = false) {
   runtime_check(false, "allocate") << text << hint("tensors hold ", held, " bytes now");
   __builtin_unreachable();
 }
+// Asks for pages of 2 MiB where a block covers them: the first writes to a block then fault 512 times less often.
+void use_large_pages(void* block, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr size_t kPage = size_t(2) << 20;
+  if (bytes < 2 * kPage) return;
+  auto begin = (reinterpret_cast<uintptr_t>(block) + kPage - 1) / kPage * kPage,
+       end = (reinterpret_cast<uintptr_t>(block) + bytes) / kPage * kPage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
 // `wanted`: the size before rounding up.
 void* system_block(size_t bytes, size_t wanted) {
   auto make = [&] { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); };
@@ -117,6 +128,7 @@ void* system_block(size_t bytes, size_t wanted) {
     p = make();
     if (!p) out_of_memory(wanted);
   }
+  use_large_pages(p, bytes);
   reserved_total.fetch_add(int64_t(bytes), std::memory_order_relaxed);
   raise_to(reserved_peak,
            reserved_bytes.fetch_add(int64_t(bytes), std::memory_order_relaxed) + int64_t(bytes));
