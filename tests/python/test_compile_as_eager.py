@@ -475,4 +475,10 @@ def test_what_no_grad_computes_has_no_history_whatever_its_operands_have():
             grads = autograd.grad(e, [x, other], allow_unused=True) if other.requires_grad else []
             return history, [g.tolist() for g in grads], e.item()
 
-        assert same_as_eager(f)[0] == [True, False, False, False, True]  # views require what their base requires
+        assert same_as_eager(f)[0] == [
+            True,
+            False,
+            False,
+            False,
+            True,
+        ]  # views require what their base requires
