@@ -42,6 +42,42 @@ def test_steps_take_the_rate_that_the_same_call_has_set(by, calls):
     assert parameters_after(True) == parameters_after(False)
 
 
+# ---- random numbers
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: facula.distributions.Gamma(x, x).sample(),
+        lambda x: facula.distributions.Dirichlet(x).rsample(),
+        lambda x: facula.binomial(x * 20, x / 4),
+        facula.poisson,
+    ],
+)
+def test_numbers_that_are_drawn_by_rejection_are_those_of_eager_mode(draw):
+    def f():
+        facula.manual_seed(0)
+        drawn = draw(facula.linspace(0.5, 3, 12).view(3, 4))
+        return drawn.tolist(), facula.rand(2).tolist()
+
+    same_as_eager(f)
+
+
+@pytest.mark.parametrize("traces", [facula.compile, lambda f: f])
+def test_slopes_without_a_history_of_their_own(traces):
+    x = facula.tensor([0.5, 1.5, -2.0, 0.2])
+
+    def f(x, scale, zero):
+        y = facula._C.ops._fake_quantize_learnable_per_tensor_affine(x, scale, zero, -8, 7)
+        return autograd.grad(y.sum(), (x, scale, zero))
+
+    tensors = [t.clone().requires_grad_() for t in (x, facula.tensor(0.15), facula.tensor(0.0))]
+    grads = traces(f)(*tensors)
+    assert grads[0].tolist() == [1.0, 0.0, 0.0, 1.0]
+    for a, b in zip(grads, f(*tensors), strict=True):
+        assert facula.allclose(a, b)
+
+
 # ---- calls that are refused
 
 

@@ -179,6 +179,19 @@ def test_the_runtime_library_is_small():
     assert RUNTIME.stat().st_size <= 6 * 2**20
 
 
+def test_a_program_that_does_not_run_on_zeros_leaves_no_package(tmp_path):
+    class Factor(nn.Module):
+        def forward(self, x):
+            return facula.linalg.cholesky(x)
+
+    path = tmp_path / "m.fpk"
+    with pytest.raises(
+        RuntimeError, match=r"(?s)package: the program does not run on avx2:.*positive-definite"
+    ):
+        facula.package(export(Factor(), (facula.eye(3),)), path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_package_has_kernels_for_each_instruction_set(package):
     names = zipfile.ZipFile(package).namelist()
     for target in {"avx2", "avx512"} & set(_available()):

@@ -353,7 +353,7 @@ def compare(f, p, shapes=((3, 4), (3, 4)), second=True, tolerance=0.0):
                 first = [
                     t for t in gradients(as_list(g(*inputs)), leaves, create_graph=True) if t is not None
                 ]
-                found_second = ()
+                found_second = [None] * len(leaves)
                 if any(t.requires_grad for t in first):
                     found_second = gradients([t * t for t in first if t.requires_grad], leaves)
                 # A gradient that is zero may be None.

@@ -646,7 +646,10 @@ PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
   if (is_written(dict,
                  key)) {  // by this segment: the item itself still has its earlier value when a program runs
     if (is_free(value)) return Py_NewRef(operand_of(value));
-    return checked(wrap(run::number_input(number))).detach();
+    SourceId id = SourceId(list.sources.size());
+    list.sources.push_back({Source::Kind::constant, kNoSource, PyRef::share(value)});
+    add(Guard::Kind::load, id);
+    return checked(wrap(run::OpenTrace::current()->number(number, run::SourceId(id)))).detach();
   }
   Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
   for (auto& [id, handle] : operands_) {

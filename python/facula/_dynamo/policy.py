@@ -68,6 +68,8 @@ _SPARSE = frozenset(
     to_sparse_csr to_sparse_csc sparse_mask
     """.split()
 )
+# Functions that draw until all numbers are accepted, so that the numbers decide how far the generator moves.
+_DRAWS = frozenset("_standard_gamma _standard_log_gamma _sample_dirichlet binomial".split())
 # Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
@@ -223,6 +225,8 @@ def _by_name(name: str) -> tuple[int, Any]:
         return HOOKS, "`register_hook` of a tensor"
     if name in _SPARSE:
         return BREAKS, f"`{name}` makes a sparse tensor"
+    if name in _DRAWS:
+        return BREAKS, f"`{name}` draws until all numbers are accepted"
     if name in _CHANGES or name in _PLACES:
         return BREAKS, f"`{name}` of a tensor"
     return RECORDED, None
@@ -242,7 +246,7 @@ def classify(f: Any) -> tuple[int, Any]:
         return _table()[id(f)]
     if id(f) in _operators():
         return RECORDED, None
-    if getattr(f, "__name__", "") in _SPARSE and isinstance(f, types.BuiltinFunctionType):
+    if getattr(f, "__name__", "") in _SPARSE | _DRAWS and isinstance(f, types.BuiltinFunctionType):
         return _by_name(f.__name__)
     kind = type(f)
     name = getattr(f, "__name__", "")

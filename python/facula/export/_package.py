@@ -9,6 +9,7 @@ each kind of processor. Processors with AMX use the last ones and those for AVX-
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -29,7 +30,7 @@ __all__ = ["package"]
 
 TARGETS = ("avx2", "avx512", "amx")
 # Runs a program with zeros of these sizes in another process, which uses one instruction set and
-# records its kernels.
+# records its kernels. A line of its standard input says that the file of the program is complete.
 _RECORDER = """
 import json, sys
 import facula
@@ -38,6 +39,8 @@ path, folder, calls = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 for library in json.loads(sys.argv[4]):
     facula.ops.load_library(library)
 _C.record_kernels_to(folder)
+if not sys.stdin.readline():
+    sys.exit()
 program, _ = _C.load_program(path)
 with facula.no_grad():
     for call in calls:
@@ -72,12 +75,16 @@ def package(
             raise RuntimeError(f"package: this processor does not have {target}, only {', '.join(available)}")
     calls = _calls(program, list(sizes))
     with replacing(os.fspath(path), "package") as file, tempfile.TemporaryDirectory() as folder:
-        if isinstance(program, ExportedProgram):
-            save(program, file, extra_files=extra_files)
-        else:
-            save_traced(program, file, extra_files)
-        file.flush()
-        _add_kernels(file, _recorded(file.name, folder, chosen, calls))
+        with _Recorders(file.name, folder, chosen, calls) as recorders:
+            if isinstance(program, ExportedProgram):
+                save(program, file, extra_files=extra_files)
+            else:
+                save_traced(program, file, extra_files)
+            file.flush()
+            recorders.begin()
+            os.fsync(file.fileno())  # beside the recorders; little is left to write when the file is complete
+            folders = recorders.finish()
+        _add_kernels(file, folders)
 
 
 def _available() -> list[str]:
@@ -117,38 +124,68 @@ def _calls(program: Any, sizes: list[dict[str, int]]) -> list[list]:
     return calls
 
 
-def _recorded(plain: str, folder: str, targets: list[str], calls: list) -> dict[str, str]:
-    """Returns for each instruction set a folder with the kernels that the calls use on it. The processes that
-    record them run side by side.
+class _Recorders:
+    """Processes that record the kernels of the calls, one for each instruction set. They start while the file
+    of the program is written, and run side by side.
     """
-    libraries = json.dumps(sorted(ops.loaded_libraries))  # of operators and classes that the program calls
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    folders, recorders = {t: os.path.join(folder, t) for t in targets}, {}
-    capability = {"amx": ""}  # the name of all that the processor has
-    try:
-        for target, kernels in folders.items():
-            os.mkdir(kernels, mode=0o700)
-            recorders[target] = subprocess.Popen(
-                [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls), libraries],
-                env=os.environ
-                | {"FACULA_CPU_CAPABILITY": capability.get(target, target), "PYTHONPATH": path},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        for target, recorder in recorders.items():
-            errors = recorder.communicate()[1]
-            if recorder.returncode:
+
+    def __init__(self, plain: str, folder: str, targets: list[str], calls: list) -> None:
+        self._folders = {t: os.path.join(folder, t) for t in targets}
+        self._processes: dict[str, subprocess.Popen] = {}
+        libraries = json.dumps(
+            sorted(ops.loaded_libraries)
+        )  # of operators and classes that the program calls
+        path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        capability = {"amx": ""}  # the name of all that the processor has
+        try:
+            for target, kernels in self._folders.items():
+                os.mkdir(kernels, mode=0o700)
+                self._processes[target] = subprocess.Popen(
+                    [sys.executable, "-c", _RECORDER, plain, kernels, json.dumps(calls), libraries],
+                    env=os.environ
+                    | {"FACULA_CPU_CAPABILITY": capability.get(target, target), "PYTHONPATH": path},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> _Recorders:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+            with process:  # closes its pipes, and waits for it
+                pass
+
+    def begin(self) -> None:
+        """Lets them read the file."""
+        for process in self._processes.values():
+            with contextlib.suppress(
+                BrokenPipeError
+            ):  # finish() raises the error of a process that has ended
+                process.stdin.write("\n")
+                process.stdin.flush()
+
+    def finish(self) -> dict[str, str]:
+        """Returns for each instruction set a folder with the kernels that the calls use on it."""
+        for target, process in self._processes.items():
+            errors = process.communicate()[1]
+            if process.returncode:
                 raise RuntimeError(f"package: the program does not run on {target}:\n{errors[-2000:]}")
-    finally:
-        for recorder in recorders.values():
-            if recorder.poll() is None:
-                recorder.kill()
-            recorder.wait()
-    if {"avx512", "amx"} <= set(folders):
-        for name in set(os.listdir(folders["avx512"])) & set(os.listdir(folders["amx"])):
-            os.remove(os.path.join(folders["amx"], name))
-    return folders
+        folders = self._folders
+        if {"avx512", "amx"} <= set(folders):
+            for name in set(os.listdir(folders["avx512"])) & set(os.listdir(folders["amx"])):
+                os.remove(os.path.join(folders["amx"], name))
+        return folders
 
 
 def _add_kernels(file: Any, folders: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
-// The engine: runs nodes in order of sequence, latest first, once all gradients that flow into them have
-// arrived; gradients are put into the slots of leaves before other nodes run, as in PyTorch. Each backward has its own task on the calling thread, so several may run at once, and a node may
-// start another (hooks, custom functions): that one runs to its end before the outer goes on.
+// The engine: runs nodes in order of sequence, latest first, once all gradients that flow into them have arrived; gradients
+// are put into the slots of leaves before other nodes run, as in PyTorch. Each backward has its own task on the calling
+// thread, so several may run at once, and a node may start another (hooks, custom functions): that one runs to its end
+// before the outer goes on.
 #include <algorithm>
 #include <atomic>
 #include <exception>

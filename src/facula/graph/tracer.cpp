@@ -191,11 +191,11 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool history = take_operands(o, owned, operands);
   auto values = owned.values();
   bool recording = captures_ && history && o.differentiable && autograd::grad_enabled();
-  bool recorded = !captures_ || inner_depth_ || autograd::grad_enabled();  // inner results go on
+  bool recorded = !captures_ || autograd::grad_enabled() || (inner_depth_ && !records_inside_);
   bool writes_history = !captures_ || autograd::grad_enabled();
   has_history_ |= writes_history;
-  // An open trace serves inputs that require gradients as these do. Other programs may get some that do.
-  bool ends_history = !recorded && (history || !keeps_handles_);
+  // An open trace serves inputs that require gradients as these do. Other programs, and calls in others, may get some that do.
+  bool ends_history = !recorded && (history || inner_depth_ || !keeps_handles_);
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
   bool takes_list = std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
@@ -356,6 +356,11 @@ Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
   auto rules = KeepRules::now();
   if (o.vjp && o.calls() && rules == KeepRules::all)
     if (auto node = one_node(o, values)) return *node;
+  struct Restore {
+    bool &to, before;
+    ~Restore() { to = before; }
+  } restore{records_inside_, records_inside_};
+  if (!inner_depth_) records_inside_ = autograd::grad_enabled();
   Inside here(this);
   KeepRules within(rules && o.is<op::Composite>() ? KeepRules::all : rules);
   if (auto* foreign = o.as<op::Foreign>()) {

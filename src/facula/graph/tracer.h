@@ -279,8 +279,9 @@ class Tracer final : public op::Mode {
       apart_;  // calls that gave views which autograd takes for tensors of their own, as unsafe_split
   bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
-  int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function
-  int frozen_before_ = 0;  // values with smaller numbers are read as they are
+  bool records_inside_ = false;  // gradients were enabled at the outermost call that is inlined
+  int inner_depth_ = 0;          // nesting of calls that are made on behalf of a call of the function
+  int frozen_before_ = 0;        // values with smaller numbers are read as they are
   // Number of the first value of the custom function's backward that is being recorded; -1: none.
   int backward_begin_ = -1;
   // By number: values of such backwards, which must not be read outside of them.

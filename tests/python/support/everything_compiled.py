@@ -94,6 +94,7 @@ LEFT_OUT = {
     """,
     "a capture compiles kernels that eager calls do not": """
         test_random_numbers::test_a_new_number_compiles_nothing
+        test_optim::test_a_changed_rate_compiles_nothing
         test_call_cache::test_places_that_are_picked_share_their_kernels
         test_call_cache::test_another_eps_or_momentum_needs_no_other_kernel
     """,
