@@ -290,3 +290,18 @@ def test_a_pass_needs_only_what_its_own_history_has_saved():
             x.grad = y.grad = None
             run(x, y)
         assert x.grad.tolist() == [4.5, 9] and y.grad.tolist() == [42, 56]
+
+
+def test_a_gradient_whose_elements_share_memory_is_copied_into_its_slot():
+    def f(x):
+        x.sum().backward()
+
+    compiled = facula.compile(f)
+    x, y = leaf([1.0, 2.0], [3.0, 4.0]), leaf([1.0, 2.0], [3.0, 4.0])
+    for _ in range(3):
+        compiled(x)
+        f(y)
+        assert x.grad.stride() == y.grad.stride() == (2, 1)
+        x.grad.mul_(2)
+        y.grad.mul_(2)
+        assert x.grad.tolist() == y.grad.tolist()

@@ -134,3 +134,74 @@ def test_an_attribute_that_is_written_says_nothing_about_a_key():
     assert facula.equal(run(x, c), x * 2) and facula.equal(run(x, c), x * 2)
     c["scale"] = 4.0
     assert facula.equal(run(x, c), x * 4)
+
+
+class Output(collections.OrderedDict):
+    """Keeps its items as attributes too, as results of models do."""
+
+    def __setattr__(self, name, value):
+        if name in self.keys() and value is not None:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+
+def test_a_write_by_super_behind_a_break_is_repeated():
+    def f(x):
+        output = Output()
+        output["a"] = x
+        output.a = x + 1
+        return output
+
+    compiled = facula.compile(f)
+    for k in range(4):
+        x = facula.ones(2) * k
+        got, want = compiled(x), f(x)
+        assert type(got) is Output and list(got) == list(want)
+        assert got["a"].tolist() == want["a"].tolist() == got.a.tolist() == want.a.tolist()
+
+
+class Options:
+    """Looks attributes up itself, as configurations of models do."""
+
+    names = {"width": "size"}
+
+    def __init__(self):
+        self.size, self.flag = 3, False
+
+    def __getattribute__(self, key):
+        if key != "names" and key in super().__getattribute__("names"):
+            key = super().__getattribute__("names")[key]
+        return super().__getattribute__(key)
+
+    @property
+    def double(self):
+        return self.width * 2
+
+    def scaled(self, x):
+        return x * self.width
+
+
+def test_a_class_that_looks_attributes_up_itself():
+    config = Options()
+
+    def f(x):
+        y = config.scaled(x) + config.width + config.double
+        if config.flag:
+            y = y * 2
+        try:
+            config.missing
+        except AttributeError as e:
+            y = y + len(str(e))
+        return y
+
+    compiled = facula.compile(f, fullgraph=True)
+    changes = [None, None, ("flag", True), ("size", 5), None]
+    for change in changes:
+        if change:
+            setattr(config, *change)
+        assert compiled(facula.ones(2)).tolist() == f(facula.ones(2)).tolist()
+    Options.names = {"width": "flag"}
+    try:
+        assert compiled(facula.ones(2)).tolist() == f(facula.ones(2)).tolist()
+    finally:
+        Options.names = {"width": "size"}

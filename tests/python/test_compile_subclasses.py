@@ -34,7 +34,9 @@ class Scaled:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        return func(*(a.data * a.scale if isinstance(a, Scaled) else a for a in args), **(kwargs or {}))
+        return func(
+            *tree_map(lambda a: a.data * a.scale if isinstance(a, Scaled) else a, args), **(kwargs or {})
+        )
 
 
 class Wrapped(facula.Tensor):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from facula.program import load, trace
 from facula.utils.checkpoint import checkpoint
-from support.random_programs import Doubled, Square
+from support.random_programs import Doubled, Same, Square
 from test_program import check, same
 
 import facula
@@ -546,6 +546,24 @@ def test_parts_of_unsafe_split_have_no_history_under_no_grad():
         parts = [*x.unsafe_split(1), *x.unsafe_chunk(2), *x.unsafe_split_with_sizes([1, 2])]
     assert not any(t.requires_grad or t[0].requires_grad for t in parts)
     assert all(t.requires_grad for t in x.unsafe_split(1))
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_writes_to_an_argument_that_a_custom_function_hands_back_are_refused(is_written):
+    def f(x):
+        y = Same.apply(x)
+        if is_written:
+            x.mul_(0.5)
+        y[0] = y.sum()
+        return x * 1
+
+    with pytest.raises(NotImplementedError, match="shares its memory with another tensor"):
+        trace(f, facula.ones(3))
+    compiled = facula.compile(f)
+    for _ in range(3):
+        x, y = facula.arange(3.0), facula.arange(3.0)
+        same(compiled(x), f(y))
+        same(x, y)
 
 
 def test_a_diagonal_is_filled_where_the_view_lies():

@@ -267,6 +267,13 @@ Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* na
       hooked = general && PyFunction_Check(general);
       if (!_PyType_Lookup(t, names::__getattr__)) hooked = true;
     }
+    // Its AttributeError would lead to __getattr__.
+    PyObject* general = python_method(object, "__getattribute__");
+    if (general && !_PyType_Lookup(t, names::__getattr__)) {
+      PyRef key = checked(PyUnicode_InternFromString("__getattribute__"));
+      r->member(object, key.get(), general);
+      return computed(in, f, general, {object, name}, drop, method);
+    }
     if (hooked)
       return in.breaks(std::string("an attribute of a ") + t->tp_name + ", which looks them up itself");
     return instance_attribute(in, f, object, name, drop, method);
@@ -277,6 +284,16 @@ Outcome load_attribute(Interpreter& in, Frame& f, PyObject* object, PyObject* na
       PyCFunction_Check(value.get()) || !std::strcmp(Py_TYPE(value.get())->tp_name, "method-wrapper");
   if (!bound && !is_atom(object)) r->attribute(object, name, value.get());
   return push_value(f, drop, std::move(value), method);
+}
+
+Outcome load_generic(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop) {
+  PyObject* fallback = _PyType_Lookup(Py_TYPE(o), names::__getattr__);
+  if (fallback) return in.breaks("object.__getattribute__ of an object whose class has __getattr__");
+  PyRef key = PyRef::share(name), held = PyRef::share(o);
+  PyObject* interned = key.detach();
+  PyUnicode_InternInPlace(&interned);
+  key = PyRef(interned);
+  return instance_attribute(in, f, o, key.get(), drop, false);
 }
 
 // An attribute of a class or a module.

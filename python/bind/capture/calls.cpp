@@ -366,8 +366,12 @@ Outcome call_super(Interpreter& in, Frame& f, Call& c) {
     if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_localsplusnames, k), "__class__") &&
         f.locals[size_t(k)])
       cls = PyCell_GET(f.locals[size_t(k)].get());
+  if (code->co_argcount) note_variable(in, f, 0);
   PyObject* self = code->co_argcount ? f.locals[0].get() : nullptr;
-  if (self && PyCell_Check(self)) self = PyCell_GET(self);
+  if (self && PyCell_Check(self)) {
+    in.recorder->cell(self);
+    self = PyCell_GET(self);
+  }
   if (!cls || !self) return in.breaks("super() without a class");
   in.recorder->constant(cls);
   PyObject* created = PyObject_CallFunctionObjArgs(c.callable, cls, self, nullptr);
@@ -1004,6 +1008,9 @@ Outcome call_wrapper(Interpreter& in, Frame& f, Call& c) {
     if (a != b) in.recorder->distinct(a, b);
     return finish(in, f, c, run_native(in, c));
   }
+  bool is_lookup = t == &PyBaseObject_Type && !std::strcmp(name, "__getattribute__") && c.args.size() == 2;
+  if (is_lookup && is_python_instance(c.args[0]) && PyUnicode_CheckExact(c.args[1]) && !keywords(c))
+    return load_generic(in, f, c.args[0], c.args[1], c.drop);
   if (PyType_IsSubtype(t, TensorType) && !std::strcmp(name, "__len__"))
     return in.give_recorded(f, c.drop, run_native(in, c), name);
   bool reads_item = !std::strcmp(name, "__getitem__") || !std::strcmp(name, "__contains__");

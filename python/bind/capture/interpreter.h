@@ -83,6 +83,9 @@ FACULA_MICRO_OPS(FACULA_MICRO_OP)
 bool has_python_truth(Interpreter& in, PyObject* o);
 Outcome replace_by_truth(Interpreter& in, Frame& f);
 
+// ops_values.cpp: before the variable in this slot is read, which may still have its value from outside.
+void note_variable(Interpreter& in, Frame& f, int slot);
+
 // calls.cpp: a call of `callable` whose operands are the `drop` uppermost slots of f.
 struct Call {
   PyObject* callable;
@@ -109,6 +112,8 @@ Outcome call_polyfill(Interpreter& in, Frame& f, const char* name, std::vector<P
 
 // attributes.cpp: with a recorder; `drop` slots are replaced by the value, or by null and the value.
 Outcome load_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop, bool method);
+// The same by object.__getattribute__.
+Outcome load_generic(Interpreter& in, Frame& f, PyObject* o, PyObject* name, size_t drop);
 Outcome store_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name, PyObject* value, size_t drop);
 Outcome delete_attribute(Interpreter& in, Frame& f, PyObject* o, PyObject* name);
 

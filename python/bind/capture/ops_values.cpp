@@ -57,14 +57,7 @@ PyObject* unary_of(int kind, PyObject* a) {
   }
 }
 
-// A variable that still has its value from outside is read, or gets another value.
-void note_variable(Interpreter& in, Frame& f, int slot) {
-  if (!in.recorder || f.untouched.empty() || !f.untouched[size_t(slot)]) return;
-  PyObject* o = f.locals[size_t(slot)].get();
-  PyRef number;
-  if (o) in.recorder->root(f.first_root + slot, o, &number);
-  if (number) f.locals[size_t(slot)] = std::move(number);
-}
+// A variable gets another value than that from outside.
 void touch_variable(Frame& f, int slot) {
   if (!f.untouched.empty()) f.untouched[size_t(slot)] = false;
 }
@@ -115,6 +108,14 @@ Outcome compare_in_python(Interpreter& in, Frame& f, PyObject* a, PyObject* b, i
 }
 
 }  // namespace
+
+void note_variable(Interpreter& in, Frame& f, int slot) {
+  if (!in.recorder || f.untouched.empty() || !f.untouched[size_t(slot)]) return;
+  PyObject* o = f.locals[size_t(slot)].get();
+  PyRef number;
+  if (o) in.recorder->root(f.first_root + slot, o, &number);
+  if (number) f.locals[size_t(slot)] = std::move(number);
+}
 
 namespace {
 
@@ -450,6 +451,8 @@ static bool are_plain_keys(PyObject* sequence) {
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
+    bool is_own_view = PyDictKeys_Check(all) && !in.recorder->is_outside(all);
+    if (is_own_view) all = reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(all)->dv_dict);
     bool mapping = is_dict(all) || takes_method_of_dict(in.recorder, all, "__contains__");
     bool keyed = mapping || PyAnySet_CheckExact(all);
     bool sequence = PyList_CheckExact(all) || PyTuple_CheckExact(all);

@@ -255,8 +255,11 @@ void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
   if (slot.defined()) {
     autograd::add_(slot, gradient);
   } else {
-    set_slot(leaf, gradient);
-    tracer_.keep(gradient);
+    // As in eager mode, a slot gets memory of its own where elements of the gradient share some.
+    bool is_apart = gradient.is_non_overlapping_and_dense();
+    Tensor own = is_apart ? gradient : autograd::invoke("clone", {gradient});
+    set_slot(leaf, own);
+    tracer_.keep(own);
   }
   auto* sums = accumulator_of(leaf);
   if (!sums) return;

@@ -171,7 +171,9 @@ Value* Tracer::now_of(Value* base) {
   Value* now = current(cell->alias_of);
   if (now == cell->alias_of) return base;
   op::Value args[] = {base->tensor, now->tensor};
-  return value_of(record(op::get("_with_history"), args)[0]);
+  Value* seen = value_of(record(op::get("_with_history"), args)[0]);
+  cells_.of(seen).alias_of = now;  // it shares the memory too
+  return seen;
 }
 
 void Tracer::check_separate(const Location& at) const {
