@@ -482,3 +482,42 @@ def test_what_no_grad_computes_has_no_history_whatever_its_operands_have():
             False,
             True,
         ]  # views require what their base requires
+
+
+LAYOUT_CHANGES = {
+    "transpose_": lambda t: t.transpose_(0, 1),
+    "swapaxes_": lambda t: t.swapaxes_(0, -1),
+    "t_": lambda t: t.t_(),
+    "unsqueeze_": lambda t: t.unsqueeze_(0),
+    "squeeze_": lambda t: t.unsqueeze_(1).squeeze_(),
+    "as_strided_": lambda t: t.as_strided_((2, 2), (1, 2)),
+    "resize_": lambda t: t.resize_(t.shape[0] - 1, t.shape[1]),
+    "set_": lambda t: t.set_(t.clone()[1:]),
+    "data": lambda t: setattr(t, "data", t.detach().clone().t()),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True, None])
+@pytest.mark.parametrize("name", LAYOUT_CHANGES)
+def test_tensors_from_outside_take_other_sizes_in_place(name, dynamic):
+    change = LAYOUT_CHANGES[name]
+
+    def run(compiled):
+        outside, seen = facula.arange(20.0).view(5, 4).clone(), []
+
+        def f(x):
+            y = x + outside.sum()
+            change(outside)
+            return y * outside
+
+        g = facula.compile(f, dynamic=dynamic) if compiled else f
+        for _ in range(3):
+            if name in ("t_", "data") and outside.dim() != 2:
+                break
+            y = g(facula.ones(1))
+            seen.append((y.tolist(), outside.tolist(), outside.shape, outside.stride()))
+            if outside.dim() > 2:
+                outside.squeeze_()
+        return seen
+
+    assert run(True) == run(False)

@@ -135,7 +135,8 @@ void check_inside(const Operator& o, const op::ViewStep& s, const Origin& p) {
 
 // t_() in place: makes the target another view of the same memory.
 void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& argument) {
-  bool from_outside = captures_ && argument.tag == op::Tag::tensor && !argument.tensor->traced;
+  bool from_outside = captures_ && argument.tag == op::Tag::tensor &&
+                      (!argument.tensor->traced || outside_handles_.count(argument.tensor));
   trace_check(!from_outside || has_layout_of(target, view), layout, o.name())
       << "in place changes the sizes or strides of a tensor from outside of the function"
       << hint("take a view of it inside, as by ", o.name(), "() without the underscore");

@@ -23,8 +23,8 @@
 namespace facula::graph {
 
 bool has_layout_of(const Tensor& a, const Tensor& b) {
-  return a.dim() == b.dim() && std::equal(a.sizes().begin(), a.sizes().end(), b.sizes().begin()) &&
-         std::equal(a.strides().begin(), a.strides().end(), b.strides().begin());
+  return std::ranges::equal(a.sizes(), b.sizes(), SymInt::surely_equal) &&
+         std::ranges::equal(a.strides(), b.strides(), SymInt::surely_equal);
 }
 
 Tensor handle(Value* v) {

@@ -95,6 +95,11 @@ class Tracer final : public op::Mode {
     if (keeps_handles_ && t.defined() && t.is_traced()) handles_.push_back(t);
   }
   const std::vector<Tensor>& handles() const { return handles_; }
+  // A handle, which is kept, that callers get in place of a tensor from outside. Its layout has to remain that tensor's.
+  void stands_for_outside(const Tensor& handle) {
+    outside_handles_.insert(handle.impl());
+    keep(handle);
+  }
   Location locate(const Tensor& t) { return cells_.locate(current_value(t)); }
   // Whether v is a value of this trace.
   bool knows(const Value* v) const {
@@ -279,6 +284,7 @@ class Tracer final : public op::Mode {
       apart_;  // calls that gave views which autograd takes for tensors of their own, as unsafe_split
   bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
+  std::unordered_set<const TensorImpl*> outside_handles_;
   bool records_inside_ = false;  // gradients were enabled at the outermost call that is inlined
   int inner_depth_ = 0;          // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;        // values with smaller numbers are read as they are

@@ -233,7 +233,7 @@ Tensor OpenTrace::handle_of(const Tensor& t) {
   auto& tracer = recording_->tracer();
   Tensor h = graph::handle(tracer.current_value(t));
   h.impl()->requires_grad = t.requires_grad();
-  tracer.keep(h);
+  tracer.stands_for_outside(h);
   return h;
 }
 
