@@ -1035,6 +1035,9 @@ void clear_history(const TensorImpl& t) {
 }
 
 bool is_grad_mode(PyObject* o) { return PyObject_TypeCheck(o, GradModeType); }
+std::vector<bool>& modes_to_restore(PyObject* grad_mode) {
+  return *reinterpret_cast<GradModeObject*>(grad_mode)->outer;
+}
 
 void add_autograd(PyObject* module) {
   HandleType = add_type(module, &handle_spec);

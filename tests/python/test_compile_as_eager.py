@@ -521,3 +521,33 @@ def test_tensors_from_outside_take_other_sizes_in_place(name, dynamic):
         return seen
 
     assert run(True) == run(False)
+
+
+MODES = {
+    "no_grad": facula.no_grad,
+    "enable_grad": facula.enable_grad,
+    "set_grad_enabled": lambda: facula.set_grad_enabled(False),
+    "inference_mode": facula.inference_mode,
+    "autocast": lambda: facula.autocast("cpu"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_capture_that_begins_again_in_a_block_leaves_its_mode(mode):
+    """The segment in the block is captured twice: its first capture fails at the history of the result."""
+
+    def f(x, c):
+        with MODES[mode]():
+            y = x * 2
+            facula._dynamo.graph_break()
+            y = y + 1
+        (c * c).sum().backward()
+        return y, x * 1
+
+    compiled = facula.compile(f)
+    for _ in range(3):
+        x, c = leaf(3), leaf(2)
+        y, result = compiled(x, c)
+        assert result.requires_grad and y.requires_grad == (mode in ("enable_grad", "autocast"))
+        assert c.grad.tolist() == [2, 2]
+        assert facula.is_grad_enabled() and not facula.is_inference_mode_enabled()

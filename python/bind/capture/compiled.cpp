@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 
+#include "../autograd.h"
 #include "../generator.h"
 #include "../graph.h"
 #include "../override.h"
@@ -107,7 +108,12 @@ class Start {
  public:
   Start(const Frames& frames, const Modes& modes)
       : modes_(modes), regions_(run::autocast_regions()), handled_(PyErr_GetHandledException()) {
-    for (auto& f : frames) frames_.push_back(std::make_unique<Frame>(*f));
+    for (auto& f : frames) {
+      frames_.push_back(std::make_unique<Frame>(*f));
+      for (auto& o : f->stack)  // methods that leave blocks of `with`
+        if (PyObject* self = o && PyCFunction_Check(o.get()) ? PyCFunction_GET_SELF(o.get()) : nullptr)
+          if (is_grad_mode(self)) entered_.emplace_back(PyRef::share(self), modes_to_restore(self));
+    }
   }
   void restore(Interpreter& in) {
     for (auto& f : in.frames) f->generator = {};  // it is not left, but runs in its frame of the beginning
@@ -119,6 +125,7 @@ class Start {
       g->running = true;
     }
     set_modes(modes_);
+    for (auto& [mode, outer] : entered_) modes_to_restore(mode.get()) = outer;
     while (autograd::saved_hook()) autograd::pop_saved_hook();  // a capture begins where there is none
     while (run::autocast_regions() > regions_) run::exit_autocast_region();
     while (run::autocast_regions() < regions_) run::enter_autocast_region();
@@ -129,6 +136,7 @@ class Start {
  private:
   Frames frames_;
   Modes modes_;
+  std::vector<std::pair<PyRef, std::vector<bool>>> entered_;  // the modes whose blocks the frames are in
   int regions_;
   PyRef handled_;
 };
