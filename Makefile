@@ -124,6 +124,7 @@ export: package ## export models, beside PyTorch's export; test the export to ON
 	@setup/peer.sh
 	@setup/folder.sh onnx
 	@case "$(ARGS)" in *--zoo*) setup/folder.sh zoo ;; esac
+	@case "$(ARGS)" in *--packages*) cmake --build $(BUILD) --parallel $(JOBS) --target facula_runtime facula_numerics_loaded ;; esac
 	FACULA_PEER=.peer/bin/python $(TEST_RUN) $(RUN) bench/export.py $(ARGS)
 	$(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider tests/python/test_onnx.py
 
