@@ -255,7 +255,7 @@ void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
   if (slot.defined()) {
     autograd::add_(slot, gradient);
   } else {
-    // As in eager mode, a slot gets memory of its own where elements of the gradient share some.
+    // A slot gets memory of its own, as it does in eager mode, if elements of the gradient share memory.
     bool is_apart = gradient.is_non_overlapping_and_dense();
     Tensor own = is_apart ? gradient : autograd::invoke("clone", {gradient});
     set_slot(leaf, own);
