@@ -255,7 +255,7 @@ void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
   if (slot.defined()) {
     autograd::add_(slot, gradient);
   } else {
-    // A slot gets memory of its own, as it does in eager mode, if elements of the gradient share memory.
+    // A gradient whose elements share memory is copied, so that later sums can be written to the slot, as eager mode does it.
     bool is_apart = gradient.is_non_overlapping_and_dense();
     Tensor own = is_apart ? gradient : autograd::invoke("clone", {gradient});
     set_slot(leaf, own);
