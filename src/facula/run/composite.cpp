@@ -34,6 +34,28 @@ using op::Value;
 
 namespace {
 
+bool is_dynamic(const graph::Graph& g) {
+  return std::ranges::any_of(g.inputs, [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+}
+
+// By tangent: whether the program of the gradient learns a size from it that no saved value has. Such a gradient has to be passed
+// where it is undefined, too.
+std::vector<bool> tangents_with_sizes(const graph::Partition& p) {
+  std::unordered_set<int64_t> symbols;
+  auto shows_more = [&](const graph::Value* v) {
+    return std::ranges::any_of(v->tensor.sizes(),
+                               [&](SymInt n) { return n.is_symbol() && !symbols.count(n.node()->value); });
+  };
+  auto& inputs = p.backward.inputs;
+  size_t saved = p.saved_inputs.size();
+  for (size_t k = 0; k < saved; ++k)
+    for (SymInt n : inputs[k]->tensor.sizes())
+      if (n.is_symbol()) symbols.insert(n.node()->value);
+  std::vector<bool> all;
+  for (size_t k = saved; k < inputs.size(); ++k) all.push_back(shows_more(inputs[k]));
+  return all;
+}
+
 // A composite with its gradient, traced for one combination of attributes, dtypes and ranks.
 struct Compiled final : TracedCall {
   Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::span<const Value> args)
@@ -42,7 +64,8 @@ struct Compiled final : TracedCall {
         attributes(args, o.schema),
         node_name(autograd::node_name(o, args)),
         outputs(p.outputs),
-        parts(graph_body(o) ? gradient_parts(p) : GradientParts()),
+        parts(graph_body(o) && !is_dynamic(p.backward) ? gradient_parts(p) : GradientParts()),
+        shows_sizes(tangents_with_sizes(p)),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
@@ -57,6 +80,7 @@ struct Compiled final : TracedCall {
   std::string node_name;
   int outputs;
   GradientParts parts;
+  std::vector<bool> shows_sizes;  // by tangent: see tangents_with_sizes()
   std::vector<int> saved_inputs, saved_outputs;
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
   Program forward, backward;
@@ -108,40 +132,26 @@ struct Compiled final : TracedCall {
   const Partial& without(const std::vector<bool>& absent) const {
     auto& partial = partial_[absent];
     if (partial) return *partial;
-    // The node of a part has no other saved values than those that its own program takes.
-    std::vector<bool> held(saved_inputs.size(), parts.count == 1);
-    auto present = size_t(std::ranges::find(absent, false) - absent.begin());
-    if (parts.count > 1 && present < absent.size()) {
-      auto others = others_of(parts.of_tangent[present]);
-      if (others == absent) held.assign(held.size(), true);
-      else
-        for (size_t k : without(others).saved) held[k] = true;
-    }
     if (!partition_) partition_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
     auto rest = graph::without_gradients(partition_->backward, saved_inputs.size(), absent);
-    auto saved = keep_read(rest, held);
+    auto saved = parts.count > 1 ? keep_read(rest) : all_saved();
     partial_[absent].reset(new Partial{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
     return *partial_[absent];
   }
-  // Removes inputs that are saved values which no call reads; gives the numbers of the others. Values among `held` whose sizes are
-  // symbols remain where no other input has these sizes.
-  std::vector<size_t> keep_read(graph::Graph& g, const std::vector<bool>& held) const {
+  std::vector<size_t> all_saved() const {
+    std::vector<size_t> numbers(saved_inputs.size());
+    std::iota(numbers.begin(), numbers.end(), size_t(0));
+    return numbers;
+  }
+  // Removes inputs that are saved values which no call reads; gives the numbers of the others. The node of a part saves no others.
+  std::vector<size_t> keep_read(graph::Graph& g) const {
     std::unordered_set<const graph::Value*> read(g.outputs.begin(), g.outputs.end());
     for (auto& n : g.nodes) graph::each_operand(*n, [&](graph::Value* v) { read.insert(v); });
-    read.insert(g.inputs.begin() + std::ptrdiff_t(saved_inputs.size()), g.inputs.end());
-    std::unordered_set<int64_t> symbols;
-    auto shows_more = [&](const graph::Value* v) {
-      bool any = false;
-      for (auto& s : v->tensor.sizes()) any |= s.is_symbol() && symbols.insert(s.node()->value).second;
-      return any;
-    };
-    for (auto* v : g.inputs)
-      if (read.count(v)) shows_more(v);
     std::vector<size_t> numbers;
     std::vector<graph::Value*> inputs;
     for (size_t k = 0; k < g.inputs.size(); ++k) {
       bool is_saved = k < saved_inputs.size();
-      if (!read.count(g.inputs[k]) && !(held[k] && shows_more(g.inputs[k]))) continue;
+      if (is_saved && !read.count(g.inputs[k])) continue;
       inputs.push_back(g.inputs[k]);
       if (is_saved) numbers.push_back(k);
     }
@@ -217,8 +227,13 @@ class CompositeNode final : public autograd::Node,
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     if (released_) raise_freed();
     std::vector<Tensor> tangents;
-    for (int k : compiled_->joint.tangent_of)
-      if (grads[size_t(k)].defined()) tangents.push_back(grads[size_t(k)]);
+    auto& tangent_of = compiled_->joint.tangent_of;
+    for (size_t k = 0; k < tangent_of.size(); ++k) {
+      auto result = size_t(tangent_of[k]);
+      if (!grads[result].defined() && compiled_->shows_sizes[k])
+        grads[result] = autograd::zeros_of(results[result]);
+      if (grads[result].defined()) tangents.push_back(grads[result]);
+    }
     if (create_graph || is_interposed(tangents)) return differentiable(grads);
     bool all_present = tangents.size() == compiled_->joint.tangent_of.size();
     auto* partial = all_present ? nullptr : &compiled_->backward_without(absent_of(grads));
