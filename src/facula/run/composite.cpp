@@ -70,7 +70,7 @@ struct Compiled final : TracedCall {
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
         forward(std::move(p.forward), o.name(), keeper_of(o)),
-        backward(std::move(p.backward), o.name(), keeper_of(o)) {
+        backward{all_saved(), Program(std::move(p.backward), o.name(), keeper_of(o))} {
     attributes.each_tensor([](size_t, Tensor& t) { t = {}; });
   }
   bool accepts(std::span<const Value> operands) const override { return forward.accepts(operands); }
@@ -83,24 +83,35 @@ struct Compiled final : TracedCall {
   std::vector<bool> shows_sizes;  // by tangent: see tangents_with_sizes()
   std::vector<int> saved_inputs, saved_outputs;
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
-  Program forward, backward;
-
-  // Whether the k-th differentiated input has a gradient.
-  bool has_gradient(size_t k) const { return joint.graph.outputs[size_t(joint.forward_outputs) + k]; }
-
-  // The backward program where some gradients are `absent`, by tangent: see graph::without_gradients.
-  struct Partial {
-    std::vector<size_t> saved;  // the numbers of the saved values that it takes
+  Program forward;
+  struct Backward {
+    std::vector<size_t> saved;  // the numbers of the saved values that it takes, in order
     Program program;
   };
-  const Partial& backward_without(const std::vector<bool>& absent) const {
-    std::lock_guard lock(mutex_);
-    return without(absent);
+  Backward backward;  // of all gradients
+
+  int part_of(size_t tangent) const { return parts.count == 1 ? 0 : parts.of_tangent[tangent]; }
+  // Whether the k-th differentiated input gets a gradient from a part.
+  bool gets_gradient(size_t k, int part) const {
+    return parts.count == 1 ? bool(joint.graph.outputs[size_t(joint.forward_outputs) + k])
+                            : parts.of_gradient[k][size_t(part)];
   }
-  // The backward program of one part of the gradient.
-  const Partial& backward_of_part(int part) const {
+  // The backward program where some gradients are `absent`, by tangent: see graph::without_gradients.
+  const Backward& backward_without(const std::vector<bool>& absent) const {
     std::lock_guard lock(mutex_);
-    return without(others_of(part));
+    auto& partial = partial_[absent];
+    if (partial) return *partial;
+    if (!partition_) partition_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
+    auto rest = graph::without_gradients(partition_->backward, saved_inputs.size(), absent);
+    auto saved = parts.count > 1 ? keep_read(rest) : all_saved();
+    partial.reset(new Backward{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
+    return *partial;
+  }
+  const Backward& backward_of_part(int part) const {
+    if (parts.count == 1) return backward;
+    std::vector<bool> absent;
+    for (int p : parts.of_tangent) absent.push_back(p != part);
+    return backward_without(absent);
   }
   // The joint graph in the same case, and the random values that it draws.
   struct Rest {
@@ -124,20 +135,6 @@ struct Compiled final : TracedCall {
   }
 
  private:
-  std::vector<bool> others_of(int part) const {
-    std::vector<bool> absent;
-    for (int p : parts.of_tangent) absent.push_back(p != part);
-    return absent;
-  }
-  const Partial& without(const std::vector<bool>& absent) const {
-    auto& partial = partial_[absent];
-    if (partial) return *partial;
-    if (!partition_) partition_.emplace(pipeline::partition(joint, op.name()));  // the same values are saved
-    auto rest = graph::without_gradients(partition_->backward, saved_inputs.size(), absent);
-    auto saved = parts.count > 1 ? keep_read(rest) : all_saved();
-    partial_[absent].reset(new Partial{std::move(saved), Program(std::move(rest), op.name(), keeper_of(op))});
-    return *partial_[absent];
-  }
   std::vector<size_t> all_saved() const {
     std::vector<size_t> numbers(saved_inputs.size());
     std::iota(numbers.begin(), numbers.end(), size_t(0));
@@ -167,7 +164,7 @@ struct Compiled final : TracedCall {
 
   mutable std::mutex mutex_;
   mutable std::optional<graph::Partition> partition_;
-  mutable std::map<std::vector<bool>, std::unique_ptr<Partial>> partial_;
+  mutable std::map<std::vector<bool>, std::unique_ptr<Backward>> partial_;
   mutable std::map<std::vector<bool>, std::unique_ptr<Rest>> rest_;
 };
 
@@ -178,14 +175,11 @@ class CompositeNode final : public autograd::Node,
   // `part`: the number of the part of the gradient that the node computes.
   CompositeNode(std::shared_ptr<const Compiled> c, int part, std::span<const Value> operands,
                 const Results& all)
-      : Node(c->outputs), compiled_(std::move(c)), part_(part) {
+      : Node(c->outputs), compiled_(std::move(c)) {
     edges_.reserve(compiled_->joint.wrt.size());
     values_.reserve(operands.size() + compiled_->saved_inputs.size());
-    auto& parts = compiled_->parts;
-    bool has_one_part = parts.count == 1;
-    auto* taken = has_one_part ? nullptr : &compiled_->backward_of_part(part).saved;
     for (size_t k = 0; k < compiled_->joint.wrt.size(); ++k)
-      if (has_one_part ? compiled_->has_gradient(k) : parts.of_gradient[k][size_t(part)])
+      if (compiled_->gets_gradient(k, part))
         add_edge(Borrowed(operands[size_t(compiled_->joint.wrt[k])].tensor));
       else add_edge(autograd::Edge());
     for (auto& v : operands) {
@@ -198,12 +192,15 @@ class CompositeNode final : public autograd::Node,
       saved.tensor = autograd::Saved(t, false);
       saved.shows_plain = t->is_contiguous();
     }
+    auto& taken = compiled_->backward_of_part(part).saved;
+    // Random values are necessary to run the whole function again.
+    auto is_random = [&](size_t k) {
+      return std::ranges::any_of(compiled_->random, [&](auto& r) { return r.first == int(k); });
+    };
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
       auto& saved = values_.emplace_back();
-      // Random values are necessary to run the whole function again.
-      bool is_random = std::ranges::any_of(compiled_->random, [&](auto& r) { return r.first == int(k); });
-      bool is_needed = has_one_part || is_random || std::ranges::binary_search(*taken, k);
-      if (compiled_->saved_inputs[k] >= 0 || !is_needed) continue;
+      if (compiled_->saved_inputs[k] >= 0 || !(std::ranges::binary_search(taken, k) || is_random(k)))
+        continue;
       int output = compiled_->saved_outputs[k];
       saved.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
                                  : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
@@ -235,11 +232,9 @@ class CompositeNode final : public autograd::Node,
       if (grads[result].defined()) tangents.push_back(grads[result]);
     }
     if (create_graph || is_interposed(tangents)) return differentiable(grads);
-    bool all_present = tangents.size() == compiled_->joint.tangent_of.size();
-    auto* partial = all_present ? nullptr : &compiled_->backward_without(absent_of(grads));
-    auto& backward = partial ? partial->program : compiled_->backward;
-    std::vector<size_t> read = partial ? partial->saved : std::vector<size_t>(compiled_->saved_inputs.size());
-    if (!partial) std::iota(read.begin(), read.end(), size_t(0));
+    bool all_present = tangents.size() == tangent_of.size();
+    auto& [read, backward] =
+        all_present ? compiled_->backward : compiled_->backward_without(absent_of(grads));
     if (autograd::any_batched(tangents)) return call_by_call(backward, read, tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
@@ -375,7 +370,6 @@ class CompositeNode final : public autograd::Node,
   }
 
   std::shared_ptr<const Compiled> compiled_;
-  int part_;
   std::vector<SavedValue> values_;  // operands, followed by saved values that are not operands
   bool released_ = false;
 };
@@ -427,8 +421,7 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
     auto compiled = compiled_of(o, call_args, operands, wrt);
     if (codegen::background_threads())  // compile the gradient's kernels while the forward pass runs
       for (int part = 0; part < compiled->parts.count; ++part) {
-        bool has_one_part = compiled->parts.count == 1;
-        auto& backward = has_one_part ? compiled->backward : compiled->backward_of_part(part).program;
+        auto& backward = compiled->backward_of_part(part).program;
         if (auto prepare = backward.preparation(operands, compiled->forward.graph()))
           codegen::run_in_background([compiled, prepare] { prepare(); });
       }
@@ -495,9 +488,8 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     Tensor t = std::move(all[size_t(k)]);
     auto& tangents = compiled->joint.tangent_of;
     if (auto at = std::find(tangents.begin(), tangents.end(), k); at != tangents.end()) {
-      auto& parts = compiled->parts;
       auto tangent = size_t(at - tangents.begin());
-      autograd::set_history(t, nodes[parts.count == 1 ? 0 : size_t(parts.of_tangent[tangent])], k);
+      autograd::set_history(t, nodes[size_t(compiled->part_of(tangent))], k);
     }
     results.push_back(std::move(t));
   }
