@@ -79,7 +79,8 @@ void ArchiveWriter::commit() {
 ArchiveReader::ArchiveReader(const char* op, const std::string& path)
     : op_(op), path_(path), file_(op, path), left_(file_.size()) {
   uint64_t size = file_.size();
-  zip_ = unzOpen64(path.c_str());
+  auto f = functions(file_.stream());
+  zip_ = unzOpen2_64(path.c_str(), &f);
   user_check(zip_, op) << path << " is damaged, or no file of save(): it is no zip archive";
   try {
     int code = unzGoToFirstFile(zip_);
