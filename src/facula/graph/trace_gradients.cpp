@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "facula/autograd/accumulate.h"
+#include "facula/graph/history.h"
 #include "facula/graph/passes.h"
 #include "facula/sym/run_time.h"
 
@@ -154,16 +155,16 @@ std::vector<Tensor> Gradients::gradients(const char* op, std::span<const Tensor>
   return gradients;
 }
 
+std::vector<Value*> Gradients::roots_of(std::span<const Tensor> outputs) const {
+  std::vector<Value*> roots;
+  for (auto& t : outputs) roots.push_back(tracer_.recorded_value(t));
+  return roots;
+}
+
 // Refuses passes that would go on, to the tensors of `wrt`, through the history of a tensor from outside.
 void Gradients::check_histories(const char* op, std::span<const Tensor> outputs,
                                 std::span<Value* const> wrt) {
-  std::unordered_set<const Value*> seen;
-  std::vector<Value*> todo;
-  for (auto& t : outputs) todo.push_back(tracer_.recorded_value(t));
-  while (!todo.empty()) {
-    Value* v = todo.back();
-    todo.pop_back();
-    if (!v || !is_differentiable(v->tensor.dtype()) || !seen.insert(v).second) continue;
+  each_in_history(roots_of(outputs), [&](Value* v) {
     bool ends = std::ranges::find(wrt, v) != wrt.end();
     auto& t = v->constant;
     trace_runtime_check(!t.defined() || t.is_traced() || autograd::is_leaf(t) || (ends && wrt.size() == 1),
@@ -171,43 +172,27 @@ void Gradients::check_histories(const char* op, std::span<const Tensor> outputs,
         << "reaches a tensor of shape " << to_string(t.sizes())
         << " that was computed outside of the traced function, where its gradients end"
         << hint("detach() it, or compute it inside");
-    if (ends || !v->producer || !v->producer->op->carries_gradient(size_t(v->result))) continue;
-    auto read = operands(*v->producer);
-    todo.insert(todo.end(), read.begin(), read.end());
-  }
+    return !ends;
+  });
 }
 
 void Gradients::spend(std::span<const Tensor> outputs) {
-  std::vector<Value*> todo;
-  for (auto& t : outputs) todo.push_back(tracer_.recorded_value(t));
-  while (!todo.empty()) {
-    Value* v = todo.back();
-    todo.pop_back();
-    if (!v || !v->producer || !is_differentiable(v->tensor.dtype())) continue;
-    if (!v->producer->op->carries_gradient(size_t(v->result)) || !spent_.insert(v).second) continue;
-    auto read = operands(*v->producer);
-    todo.insert(todo.end(), read.begin(), read.end());
-  }
+  each_in_history(roots_of(outputs), [&](Value* v) { return call_behind(v) && spent_.insert(v).second; });
 }
 
 bool Gradients::has_history_left(Value* v, const std::vector<bool>& depends) const {
-  std::unordered_set<const Value*> seen;
-  std::vector<Value*> todo{v};
-  bool reaches_leaf = false;
-  while (!todo.empty()) {
-    Value* at = todo.back();
-    todo.pop_back();
-    if (!at || size_t(at->id) >= depends.size() || !depends[size_t(at->id)] || !seen.insert(at).second)
-      continue;
-    if (spent_.count(at)) return false;
-    size_t before = todo.size();
-    if (at->producer && at->producer->op->carries_gradient(size_t(at->result)))
-      for (auto* operand : operands(*at->producer))
-        if (operand && size_t(operand->id) < depends.size() && depends[size_t(operand->id)])
-          todo.push_back(operand);
-    reaches_leaf |= todo.size() == before;
-  }
-  return reaches_leaf;
+  auto is_active = [&](const Value* x) {
+    return x && size_t(x->id) < depends.size() && depends[size_t(x->id)];
+  };
+  bool is_spent = false, reaches_leaf = false;
+  each_in_history({v}, [&](Value* at) {
+    is_spent = is_spent || (is_active(at) && spent_.count(at) > 0);
+    if (is_spent || !is_active(at)) return false;
+    auto* call = call_behind(at);
+    reaches_leaf |= !call || std::ranges::none_of(operands(*call), is_active);
+    return true;
+  });
+  return reaches_leaf && !is_spent;
 }
 
 std::vector<bool> Gradients::depend_on_leaves() const {

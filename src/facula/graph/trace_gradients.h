@@ -88,6 +88,7 @@ class Gradients final : public autograd::Tracing {
 
   // Remembers what the slot contained before the function touched it.
   void slot_of(const Tensor& leaf, bool reads);
+  std::vector<Value*> roots_of(std::span<const Tensor> outputs) const;
   // Marks the history of these tensors, as eager mode frees what it has saved.
   void spend(std::span<const Tensor> outputs);
   // Whether a leaf can be reached from a value without a value whose history is spent. `depends`: see depend_on_leaves().

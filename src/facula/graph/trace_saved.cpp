@@ -1,6 +1,7 @@
 // Open traces: values that eager mode saves for a backward pass, and that the function has written since.
 #include <unordered_set>
 
+#include "facula/graph/history.h"
 #include "facula/graph/node_formula.h"
 #include "facula/graph/trace_gradients.h"
 
@@ -8,19 +9,13 @@ namespace facula::graph {
 
 namespace {
 
-// The calls through which gradients flow from `outputs`.
-std::unordered_set<const Node*> reached_from(std::vector<Value*> todo) {
+// The calls through which gradients flow from `roots`.
+std::unordered_set<const Node*> reached_from(std::vector<Value*> roots) {
   std::unordered_set<const Node*> nodes;
-  std::unordered_set<const Value*> seen;
-  while (!todo.empty()) {
-    Value* v = todo.back();
-    todo.pop_back();
-    if (!v || !is_differentiable(v->tensor.dtype()) || !seen.insert(v).second || !v->producer) continue;
-    if (!v->producer->op->carries_gradient(size_t(v->result))) continue;
-    nodes.insert(v->producer);
-    auto read = operands(*v->producer);
-    todo.insert(todo.end(), read.begin(), read.end());
-  }
+  each_in_history(std::move(roots), [&](Value* v) {
+    if (auto* call = call_behind(v)) nodes.insert(call);
+    return true;
+  });
   return nodes;
 }
 
