@@ -194,7 +194,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool recorded = !captures_ || autograd::grad_enabled() || (inner_depth_ && !records_inside_);
   bool writes_history = !captures_ || autograd::grad_enabled();
   has_history_ |= writes_history;
-  // An open trace serves inputs that require gradients as these do. Other programs, and calls in others, may get some that do.
+  // The inputs of an open trace always require gradients as these do; those of other programs, and of inner calls, may differ.
   bool ends_history = !recorded && (history || inner_depth_ || !keeps_handles_);
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
@@ -356,11 +356,6 @@ Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
   auto rules = KeepRules::now();
   if (o.vjp && o.calls() && rules == KeepRules::all)
     if (auto node = one_node(o, values)) return *node;
-  struct Restore {
-    bool &to, before;
-    ~Restore() { to = before; }
-  } restore{records_inside_, records_inside_};
-  if (!inner_depth_) records_inside_ = autograd::grad_enabled();
   Inside here(this);
   KeepRules within(rules && o.is<op::Composite>() ? KeepRules::all : rules);
   if (auto* foreign = o.as<op::Foreign>()) {

@@ -57,9 +57,15 @@ class Tracer final : public op::Mode {
 
   // Lives while calls are made on behalf of a call of the function: by inlining it, or for a write or a gradient.
   struct Inside {
-    explicit Inside(Tracer* t) : depth(&t->inner_depth_) { ++*depth; }
-    ~Inside() { --*depth; }
-    int* depth;
+    explicit Inside(Tracer* t) : tracer(t), records(t->records_inside_) {
+      if (!t->inner_depth_++) t->records_inside_ = autograd::grad_enabled();
+    }
+    ~Inside() {
+      --tracer->inner_depth_;
+      tracer->records_inside_ = records;
+    }
+    Tracer* tracer;
+    bool records;
   };
   // Lives while the user's code is called in the middle of that: hooks.
   struct Outside {
@@ -285,7 +291,7 @@ class Tracer final : public op::Mode {
   bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
   std::unordered_set<const TensorImpl*> outside_handles_;
-  bool records_inside_ = false;  // gradients were enabled at the outermost call that is inlined
+  bool records_inside_ = false;  // gradients were enabled when the outermost of these calls began
   int inner_depth_ = 0;          // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;        // values with smaller numbers are read as they are
   // Number of the first value of the custom function's backward that is being recorded; -1: none.
