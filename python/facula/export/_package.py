@@ -132,9 +132,8 @@ class _Recorders:
     def __init__(self, plain: str, folder: str, targets: list[str], calls: list) -> None:
         self._folders = {t: os.path.join(folder, t) for t in targets}
         self._processes: dict[str, subprocess.Popen] = {}
-        libraries = json.dumps(
-            sorted(ops.loaded_libraries)
-        )  # of operators and classes that the program calls
+        # Libraries of operators and classes that the program calls.
+        libraries = json.dumps(sorted(ops.loaded_libraries))
         path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         capability = {"amx": ""}  # the name of all that the processor has
         try:
@@ -169,9 +168,8 @@ class _Recorders:
     def begin(self) -> None:
         """Lets them read the file."""
         for process in self._processes.values():
-            with contextlib.suppress(
-                BrokenPipeError
-            ):  # finish() raises the error of a process that has ended
+            # finish() raises the error of a process that has ended.
+            with contextlib.suppress(BrokenPipeError):
                 process.stdin.write("\n")
                 process.stdin.flush()
 
