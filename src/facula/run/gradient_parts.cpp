@@ -52,14 +52,14 @@ GradientParts gradient_parts(const graph::Partition& p) {
   }
   for (auto& n : g.nodes) {
     Numbers all;
-    bool any = false, only = true;
+    bool any = false, sums_calls = n->op == &add;  // gradients inside of one call are not held
     graph::each_operand(*n, [&](graph::Value* v) {
       auto id = size_t(v->id);
       all = merged(all, from[id]);
       any |= is_gradient[id];
-      only &= is_gradient[id];
+      sums_calls &= is_gradient[id] && v->held;
     });
-    if (!all.empty() && !(n->op == &add && only)) {
+    if (!all.empty() && !sums_calls) {
       sets.join(all);
       all = {sets.find(all[0])};
     }

@@ -13,8 +13,8 @@ struct GradientParts {
   std::vector<std::vector<bool>> of_gradient;  // by gradient and part: whether the part adds to the gradient
 };
 
-// Two tangents belong to the same part if a call takes both to a gradient, except for a last sum of gradients, or if both need a
-// saved value that the forward pass has computed.
+// Two tangents belong to the same part if a call takes both to a gradient, or if both need a saved value that the forward pass has
+// computed. A last sum of the gradients of different calls joins nothing: eager mode rounds the gradient of each call, too.
 // The program of a part learns sizes from its own inputs alone, so that the backward graph must have fixed sizes.
 //   cost: linear in nodes, times the number of gradients that sums add up
 GradientParts gradient_parts(const graph::Partition& p);
