@@ -421,3 +421,80 @@ def test_layouts_and_parts_of_sparse_tensors_are_noticed():
     layouts = [dense.to_sparse(), facula.ones(3, 3).to_sparse(), doubled, dense.to_sparse_csr(), dense]
     for s in layouts + layouts[::-1]:
         assert compiled(s) == f(s)
+
+
+# ---- functions of functools.lru_cache
+
+
+def test_results_of_caches_are_read_at_each_call():
+    runs, scale = [], 2
+
+    @functools.lru_cache
+    def cached(k, *, by=1):
+        runs.append(k)
+        return scale * k * by
+
+    f = facula.compile(lambda x: x * cached(3, by=2) + cached(1), fullgraph=True)
+    for _ in range(3):
+        assert f(x).tolist() == (x * 12 + 2).tolist()
+    assert runs == [3, 1] and f.report()["captures"] == 1
+    scale = 5
+    assert f(x).tolist() == (x * 12 + 2).tolist()  # the cache has not seen the change
+    cached.cache_clear()
+    assert f(x).tolist() == (x * 30 + 5).tolist()
+    assert runs == [3, 1] * 2
+
+
+def test_errors_of_cached_functions_are_raised_anew():
+    runs, fails = [], True
+
+    @functools.lru_cache
+    def cached():
+        runs.append(1)
+        if fails:
+            raise ValueError("not yet")
+        return 2.0
+
+    @facula.compile
+    def f(x):
+        try:
+            return x * cached()
+        except ValueError:
+            return -x
+
+    for k in range(3):
+        assert f(x).tolist() == (-x).tolist() and len(runs) == k + 1
+    fails = False
+    for _ in range(2):
+        assert f(x).tolist() == (x * 2).tolist() and len(runs) == 4
+
+
+def test_tensors_in_caches_and_caches_of_methods():
+    class Positions(nn.Module):
+        @functools.lru_cache(maxsize=2)  # noqa: B019  (the test is about such caches)
+        def table(self, n):
+            return facula.ones(n, requires_grad=True)
+
+        def forward(self, x):
+            return (x * self.table(x.shape[0])).sum()
+
+    model = Positions()
+    f = facula.compile(model, fullgraph=True)
+    for _ in range(2):
+        f(x).backward()
+    assert model.table(3).grad.tolist() == [2.0, 4.0, 6.0]
+    Positions.table.cache_clear()
+    f(x).backward()
+    assert model.table(3).grad.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_functions_whose_cache_has_no_size_run_at_each_call():
+    runs = []
+
+    @functools.lru_cache(maxsize=0)
+    def counted():
+        runs.append(1)
+        return len(runs)
+
+    f = facula.compile(lambda x: x * counted())
+    assert [f(x)[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]

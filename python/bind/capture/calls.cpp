@@ -648,6 +648,40 @@ Outcome call_folded(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, result.detach());
 }
 
+// A function of functools.lru_cache: its cache has the result, which later calls read there again before they run.
+Outcome call_cached(Interpreter& in, Frame& f, Call& c) {
+  auto* r = in.recorder;
+  PyRef parameters = checked(PyObject_CallMethod(c.callable, "cache_parameters", nullptr));
+  PyRef size = checked(PyObject_GetItem(parameters.get(), checked(PyUnicode_FromString("maxsize")).get()));
+  if (size.get() != Py_None && !PyObject_IsTrue(size.get())) return opaque(in, c);  // nothing is cached
+  for (auto* a : c.args)
+    if (!is_data(a, false) && (is_tensor(a) || !is_plain_key(a) || !r->is_outside(a))) return opaque(in, c);
+  for (auto* a : c.args) {
+    if (is_data(a, false)) r->deep_contents(a);
+    else r->identity(a);
+  }
+  PyRef result;
+  {
+    run::OpenTrace::Inactive outside;
+    result = PyRef(run_native(in, c));
+  }
+  SourceId function = r->constant(c.callable);
+  if (!result) {  // an error is not cached: a later call may return
+    r->serve_this_call_alone();
+    return Outcome::raised;
+  }
+  PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
+  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
+  if (keywords(c)) named = checked(PyDict_New());
+  for (size_t k = 0; k < keywords(c); ++k)
+    checked(
+        PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  PyRef key = checked(PyTuple_Pack(2, args.get(), named ? named.get() : Py_None));
+  PyRef number;
+  r->note({Source::Kind::cached_call, function, std::move(key)}, result.get(), &number);
+  return finish(in, f, c, (number ? number : result).detach());
+}
+
 // A hook of a tensor, or the handle of one. The method is bound, or gets its object as the first argument.
 Outcome call_hooks(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   PyObject* self = PyCFunction_Check(c.callable) ? PyCFunction_GET_SELF(c.callable)
@@ -1120,6 +1154,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     c.bind(descriptor, self.get());
     return call_descriptor(in, f, c);
   }
+  if (named(o, "functools._lru_cache_wrapper")) return call_cached(in, f, c);
   PyObject* method = is_class_of_python(Py_TYPE(o)) ? _PyType_Lookup(Py_TYPE(o), names::__call__) : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
   in.recorder->member(o, names::__call__, method);

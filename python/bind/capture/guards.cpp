@@ -178,6 +178,12 @@ PyRef read(const GuardList& list, const Source& s, Roots roots, const std::vecto
       return result;
     }
     case Source::Kind::upcoming: return upcoming_item(base, s.index);
+    case Source::Kind::cached_call: {
+      PyObject* named = PyTuple_GET_ITEM(s.key.get(), 1);
+      PyRef result(PyObject_Call(base, PyTuple_GET_ITEM(s.key.get(), 0), named == Py_None ? nullptr : named));
+      if (!result) PyErr_Clear();
+      return result;
+    }
     case Source::Kind::keyword_fallback: {
       PyObject* all = PyFunction_Check(base) ? PyFunction_GET_KW_DEFAULTS(base) : nullptr;
       return all ? read_dict(all, s.key.get()) : PyRef();
@@ -327,6 +333,7 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::size: return facula::to_string(sizes[size_t(s.index)]);
     case Source::Kind::upcoming:
       return "item " + std::to_string(s.index) + " behind the position of " + path(s.base, roots);
+    case Source::Kind::cached_call: return path(s.base, roots) + shown(PyTuple_GET_ITEM(s.key.get(), 0));
     case Source::Kind::computed: return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";

@@ -34,6 +34,7 @@ struct Source {
     size,              // expression `index` over the sizes of tensors
     computed,          // a binary operator of Python, number `index`, on the numbers `base` and `other`
     upcoming,          // the item that an iterator of a tuple gives after `index` others
+    cached_call,  // what a function of functools.lru_cache returns for `key`: a tuple, and a dict or None
   } kind;
   SourceId base = kNoSource;
   PyRef key;

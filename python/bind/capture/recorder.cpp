@@ -74,6 +74,11 @@ SourceId Recorder::constant(PyObject* o) {
   return id;
 }
 
+void Recorder::serve_this_call_alone() {
+  SourceId none = constant(Py_None);
+  add(Guard::Kind::different, none, nullptr, none);
+}
+
 namespace {
 
 // Makes an equal number that is another object.

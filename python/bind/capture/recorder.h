@@ -62,6 +62,7 @@ class Recorder {
   SourceId source_of(PyObject* o) const;
   bool is_outside(PyObject* o) const { return source_of(o) != kNoSource; }
   SourceId constant(PyObject* o);  // an object that other guards make constant
+  void serve_this_call_alone();    // adds a guard that never holds
   // The value `o` was read from `s`: registers it with its first guard. Later reads of the same source add nothing.
   // `number`: becomes the object that stands for a number that may change, if it does and the caller can use it.
   SourceId note(Source s, PyObject* o, PyRef* number = nullptr);
