@@ -498,3 +498,36 @@ def test_functions_whose_cache_has_no_size_run_at_each_call():
 
     f = facula.compile(lambda x: x * counted())
     assert [f(x)[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+# ---- comparisons of numbers that change
+
+
+def test_a_branch_on_a_number_that_changes_guards_the_branch_alone():
+    def step(x, state):
+        state.n += 1
+        if state.n % 3 == 0:
+            return x * 2
+        if 1 < state.n > 5.5:
+            return x * 3 + state.n
+        return x if state.n else -x
+
+    f, plain, compiled = facula.compile(step, fullgraph=True), Box(n=-2), Box(n=-2)
+    for _ in range(20):
+        assert f(x, compiled).tolist() == step(x, plain).tolist() and compiled.n == plain.n
+    assert f.report()["captures"] <= 5
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", "==", "!=", ">", ">="])
+def test_comparisons_of_changing_numbers_follow_python(sign):
+    space = {}
+    exec(f"def f(x, a, b):\n    if a {sign} b:\n        return x + a\n    return x - b if b else -x", space)
+    f, nan, inf = facula.compile(space["f"]), float("nan"), float("inf")
+    numbers = [1.5, 2, -0.0, 0, nan, inf, 2**53 + 1, float(2**53), -inf, 0.25, 7, 5e-324]
+    for a in numbers:
+        for b in numbers:
+            assert_same(f(x, a, b), space["f"](x, a, b))
+
+
+def assert_same(got, want):
+    assert facula.equal(got.nan_to_num(123.0), want.nan_to_num(123.0))

@@ -12,7 +12,7 @@ in some draws, and the model passes if it is not further off than three times wh
 there on other inputs too: such a model, and one that differs, is run on two more, which its row shows.
 
 --compiled runs each model here plain and compiled, and compares the two in the same way; it prints the breaks
-of the compiled model and the time of its third step as a multiple of the plain one's.
+of the compiled model and the processor time of its third step as a multiple of the plain one's.
 
 The report keeps the rows of earlier runs for models that are not run, so it may be made in parts; --missing
 leaves out those that it has as passed.
@@ -187,7 +187,7 @@ def compiled(library, name, folder):
         status = "rounding" if within(mine, limits(other)) else status
         detail += f" ({e[2]}); from float64: {in_words(mine)}, plain {in_words(other)}"
     detail += f"; {a['captures'][0]} captures, {a['captures'][1]} plain runs, {len(breaks)} breaks"
-    time = a["seconds"][2, 0] / b["seconds"][2, 0]
+    time = a["seconds"][2, 1] / b["seconds"][2, 1]
     return status, "; ".join([f"{detail}, time {time:.2f}x", *map(str, breaks[:4])])
 
 

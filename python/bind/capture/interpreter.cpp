@@ -65,8 +65,12 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
     case Op::return_value: return;
     case Op::pop_jump: {
       bool is_truth = When(op.other) == When::is_true || When(op.other) == When::is_false;
-      count = is_truth ? 1 : 0;  // no number is None
-      break;
+      if (is_truth && r.is_free(f.top().get())) {
+        PyRef zero = checked(PyLong_FromLong(0));
+        PyRef differs = checked(PyObject_RichCompare(f.top().get(), zero.get(), Py_NE));
+        r.computed(kComparison + Py_NE, f.top().get(), zero.get(), std::move(differs));
+      }
+      return;  // no number is None
     }
     case Op::get_iter: {
       PyObject* o = f.top().get();

@@ -15,6 +15,7 @@ PyObject* name_of_slot(const Frame& f, int slot) {
 }  // namespace
 
 PyObject* binary_of(int kind, PyObject* a, PyObject* b) {
+  if (kind >= kComparison) return PyObject_RichCompare(a, b, kind - kComparison);
   switch (kind) {
     case NB_ADD: return PyNumber_Add(a, b);
     case NB_AND: return PyNumber_And(a, b);
@@ -342,13 +343,14 @@ Outcome do_unary(Interpreter& in, Frame& f, const MicroOp& op) {
 
 namespace {
 
+bool is_real(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
+
 // One of the operands is a number that may change.
 Outcome binary_of_free(Interpreter& in, Frame& f, const MicroOp& op) {
   auto* r = in.recorder;
   PyRef a = f.top(2), b = f.top();
   int kind = op.arg % NB_INPLACE_ADD;
   bool simple = kind == NB_ADD || kind == NB_SUBTRACT || kind == NB_MULTIPLY || kind == NB_TRUE_DIVIDE;
-  auto is_real = [](PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); };
   if (is_real(a.get()) && is_real(b.get()) && (simple || kind == NB_FLOOR_DIVIDE || kind == NB_REMAINDER)) {
     PyRef result(binary_of(op.arg, a.get(), b.get()));
     if (!result) {
@@ -407,6 +409,9 @@ Outcome do_compare(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *a = f.top(2).get(), *b = f.top().get();
   auto compared = [&] {
     if (!in.recorder || !in.recorder->has_free()) return PyObject_RichCompare(a, b, op.arg);
+    if (is_real(a) && is_real(b) && !in.recorder->are_sizes(a, b))
+      return in.recorder->computed(kComparison + op.arg, a, b, checked(PyObject_RichCompare(a, b, op.arg)))
+          .detach();
     PyRef x = in.recorder->with_symbols(a),
           y = in.recorder->with_symbols(b);  // a comparison is a guard of the trace
     return PyObject_RichCompare(x.get(), y.get(), op.arg);

@@ -315,8 +315,15 @@ PyRef Recorder::with_symbols(PyObject* o) {
   return PyRef::share(o);
 }
 
+bool Recorder::are_sizes(PyObject* a, PyObject* b) const {
+  auto is_fixed = [&](PyObject* o) { return PyLong_CheckExact(o) && (!is_free(o) || symbolic_.count(o)); };
+  return is_fixed(a) && is_fixed(b);
+}
+
 PyRef Recorder::computed(int kind, PyObject* a, PyObject* b, PyRef result) {
-  if (!is_changeable(result.get())) {
+  bool compares = kind >= kComparison;
+  if (!is_free(a) && !is_free(b)) return result;
+  if (!compares && !is_changeable(result.get())) {
     pin(a);
     pin(b);
     return result;
@@ -333,6 +340,10 @@ PyRef Recorder::computed(int kind, PyObject* a, PyObject* b, PyRef result) {
   SourceId id = SourceId(list.sources.size());
   list.sources.push_back(std::move(s));
   add(Guard::Kind::load, id);
+  if (compares) {
+    add(Guard::Kind::equal, id, result.get());
+    return result;
+  }
   add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
   PyRef number = copy_of_number(result.get());
   register_free(number.get(), id);

@@ -92,9 +92,11 @@ class Recorder {
   bool has_symbols() const { return !list.symbols.empty(); }
   bool has_free() const { return !free_.empty(); }
   bool is_free(PyObject* o) const { return has_free() && free_.count(o); }
-  bool is_changing(PyObject* o) const;  // its path is one of `changing`
+  bool are_sizes(PyObject* a, PyObject* b) const;  // fixed numbers, or sizes that are symbols
+  bool is_changing(PyObject* o) const;             // its path is one of `changing`
   void pin(PyObject* o);
-  // Returns the object to use in place of `result`, which Python's operator gave for a and b; one of these is free.
+  // Returns the object to use in place of `result`, which binary_of(kind) gave for a and b. A comparison becomes a guard of its value
+  // and not of the numbers.
   PyRef computed(int kind, PyObject* a, PyObject* b, PyRef result);
   PyObject* operand_of(PyObject* number);  // its handle, borrowed; null if it is too large
 
