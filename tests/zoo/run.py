@@ -122,6 +122,27 @@ def moved_by_rounding(exact, run, path):
     return far
 
 
+def judge(ours, other, run, path, name):
+    """Status and detail of results beside those of ``name``, which ``run`` computes in float64."""
+    e = errors(ours, other)
+    detail = f"output {e[0]:.0e}, gradients {e[1]:.0e}, losses {e[3]:.0e}"
+    if within(e, (OUTPUT, GRADIENT, LOSS)):
+        return "equal", detail
+    detail += f" ({e[2]})"
+    if failure := run(path, "--float64"):
+        return "differs", f"{detail}; float64: {failure}"
+    exact = dict(np.load(path))
+    mine, theirs = errors(ours, exact), errors(other, exact)
+    detail += f"; ours from float64: {in_words(mine)}; {name} from float64: {in_words(theirs)}"
+    if within(mine, limits(theirs)):
+        return "rounding", detail
+    far = moved_by_rounding(exact, run, path.with_name("nudged.npz"))
+    if isinstance(far, str):
+        return "differs", f"{detail}; nudged: {far}"
+    status = "kinks" if within(mine, limits(far)) else "differs"
+    return status, f"{detail}; float64 moves by {in_words(far)}"
+
+
 def measure(library, name, folder, stand_in, seed):
     """Status, detail, and our time and memory as multiples of the peer's, on inputs of this seed."""
     weights, ours, theirs, exact = (folder / n for n in ("weights.pt", "ours.npz", "theirs.npz", "exact.npz"))
@@ -137,22 +158,7 @@ def measure(library, name, folder, stand_in, seed):
         return "fails", failure, None
     a, b = dict(np.load(ours)), dict(np.load(theirs))
     took = a["seconds"][1:, 1].min() / b["seconds"][1:, 1].min(), float(a["memory"] / b["memory"])
-    e = errors(a, b)
-    detail = f"output {e[0]:.0e}, gradients {e[1]:.0e}, losses {e[3]:.0e}"
-    if within(e, (OUTPUT, GRADIENT, LOSS)):
-        return "equal", detail, took
-    if failure := by_peer(exact, "--float64"):
-        return "differs", f"{detail} ({e[2]}); float64: {failure}", took
-    c = dict(np.load(exact))
-    mine, other = errors(a, c), errors(b, c)
-    against = f"ours from float64: {in_words(mine)}; peer from float64: {in_words(other)}"
-    if within(mine, limits(other)):
-        return "rounding", f"{detail}; {against}", took
-    far = moved_by_rounding(c, by_peer, exact)
-    if isinstance(far, str):
-        return "differs", f"{detail} ({e[2]}); {against}; nudged: {far}", took
-    status = "kinks" if within(mine, limits(far)) else "differs"
-    return status, f"{detail} ({e[2]}); {against}; float64 moves by {in_words(far)}", took
+    return *judge(a, b, by_peer, exact, "peer"), took
 
 
 def compare(library, name, folder, stand_in):
@@ -178,14 +184,11 @@ def compiled(library, name, folder):
     if failure := run(fast, "--compiled"):
         return "fails", failure
     a, b = dict(np.load(fast)), dict(np.load(plain))
-    e, breaks = errors(a, b), a["breaks"]
-    status = "equal" if within(e, (OUTPUT, GRADIENT, LOSS)) else "differs"
-    detail = f"output {e[0]:.0e}, gradients {e[1]:.0e}, losses {e[3]:.0e}"
-    if status == "differs" and not run(exact, "--float64"):
-        c = dict(np.load(exact))
-        mine, other = errors(a, c), errors(b, c)
-        status = "rounding" if within(mine, limits(other)) else status
-        detail += f" ({e[2]}); from float64: {in_words(mine)}, plain {in_words(other)}"
+    breaks = a["breaks"]
+    status, detail = judge(a, b, run, exact, "plain")
+    if status == "differs" and exact.exists() and not run(fast, "--compiled", "--float64"):
+        e = errors(dict(np.load(fast)), dict(np.load(exact)))
+        detail += f"; compiled in float64: {in_words(e)}"
     detail += f"; {a['captures'][0]} captures, {a['captures'][1]} plain runs, {len(breaks)} breaks"
     time = a["seconds"][2, 1] / b["seconds"][2, 1]
     return status, "; ".join([f"{detail}, time {time:.2f}x", *map(str, breaks[:4])])
