@@ -257,6 +257,88 @@ def test_a_change_is_noticed(case):
     assert compiled.report()["hits"]
 
 
+def method_of_class():
+    class First:
+        def scaled(self, x):
+            return x * 2
+
+    o = First()
+    return lambda x: o.scaled(x), lambda: setattr(First, "scaled", lambda self, x: x * 3)
+
+
+def class_of_instance():
+    o = Box()
+    return lambda x: x * o.shared, lambda: setattr(o, "__class__", Other)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(facula.ones(3))
+
+    def forward(self, x):
+        return x * self.w
+
+
+class Added(Scaled):
+    def forward(self, x):
+        return x + self.w
+
+
+def class_of_module():
+    m = Scaled()
+    return m, lambda: setattr(m, "__class__", Added)
+
+
+def memory_of_parameter():
+    m = Scaled()
+    return m, lambda: setattr(m.w, "data", facula.ones(2, 3))
+
+
+def gradient_of_parameter():
+    m = Scaled().requires_grad_(False)
+    return m, lambda: m.w.requires_grad_()
+
+
+CHANGES = [method_of_class, class_of_instance, class_of_module, memory_of_parameter, gradient_of_parameter]
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_change_of_an_object_that_stays_is_noticed_after_many_calls(case):
+    changing, change = case()
+    layers = nn.Sequential(*(nn.Linear(3, 3) for _ in range(4))).requires_grad_(False)
+
+    def f(x):  # has enough guards that versions of dicts are compared in place of them
+        return changing(x) + layers(x)
+
+    compiled = facula.compile(f)
+    for _ in range(10):
+        assert facula.equal(compiled(x), f(x))
+    change()
+    got, want = compiled(x), f(x)
+    assert facula.equal(got, want) and got.dtype == want.dtype and got.requires_grad == want.requires_grad
+
+
+def test_other_parameters_in_the_list_of_an_optimizer_are_noticed():
+    def parameters_after(compiles):
+        a, b, c = (facula.ones(2, requires_grad=True) for _ in range(3))
+        optimizer = facula.optim.SGD([a, b], lr=0.1)
+
+        def step():
+            optimizer.zero_grad()
+            (a * b * c).sum().backward()
+            optimizer.step()
+
+        run = facula.compile(step) if compiles else step
+        for k in range(10):
+            if k == 5:
+                optimizer.param_groups[0]["params"][1] = c
+            run()
+        return [p.tolist() for p in (a, b, c)]
+
+    assert parameters_after(True) == parameters_after(False)
+
+
 def test_a_generator_is_the_same_object_at_each_call():
     def f(x, generator):
         return x + facula.rand(3, generator=generator)
