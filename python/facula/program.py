@@ -304,6 +304,9 @@ class _Trace:
             self.operand_names.append(str(key[-1]))
         return self.numbers[key]
 
+    def changes(self, options: dict[str, Any], key: str) -> bool:
+        return False
+
     def check_unchanged(self, what: str, whose: Any) -> None:
         if whose in self.changed:
             raise _broken(
@@ -469,6 +472,11 @@ def assume_items(what: str, of: Any, keys: Iterable | None = None) -> None:
 def operand(what: str, key: Any, read: Callable[[], float]) -> Any:
     """While a function is traced: returns a number that its program reads at each call, as a tensor."""
     return _traces[-1].operand(what, key, read) if _traces else read()
+
+
+def changes(options: dict[str, Any], key: str) -> bool:
+    """Returns whether a function is captured again because this number, or one of this tuple, has changed."""
+    return bool(_traces) and _traces[-1].changes(options, key)
 
 
 def check_unchanged(what: str, whose: Any) -> None:

@@ -71,6 +71,20 @@ void read_all(Interpreter& in, const Call& c) {
   for (auto* a : c.args) in.recorder->deep_contents(a);
 }
 
+// Calls a function of C that has no effects, for one or two numbers, one of them free. Null: it takes others, or returns neither a
+// number nor a bool.
+PyRef apply_to_numbers(Interpreter& in, const Call& c) {
+  auto* r = in.recorder;
+  if (!r->has_free() || keywords(c) || c.args.empty() || c.args.size() > 2) return {};
+  if (!std::ranges::all_of(c.args, is_changeable) ||
+      std::ranges::none_of(c.args, [&](PyObject* a) { return r->is_free(a); }))
+    return {};
+  PyRef result(run_unpinned(c));
+  if (!result) PyErr_Clear();  // the call that pins its arguments raises the error
+  bool follows = result && (is_changeable(result.get()) || PyBool_Check(result.get()));
+  return follows ? r->applied(c.callable, c.args, std::move(result)) : PyRef();
+}
+
 // Iterables that C code walks over without calling Python.
 bool is_walkable(Interpreter& in, PyObject* o) {
   if (is_container(o) || is_atom(o) || is_read_as_dict(in.recorder, o)) return true;
@@ -410,6 +424,7 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
       if (!all_data(c, false)) return opaque(in, c);
       return finish(in, f, c, run_native(in, c));
     case Policy::values:
+      if (PyRef number = apply_to_numbers(in, c)) return finish(in, f, c, number.detach());
       if (!all_data(c, false)) return convert(in, f, c);
       read_all(in, c);
       return finish(in, f, c, run_native(in, c));
@@ -616,6 +631,7 @@ Outcome convert(Interpreter& in, Frame& f, Call& c) {
 }
 
 Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+  if (PyRef number = apply_to_numbers(in, c)) return finish(in, f, c, number.detach());
   if (all_data(c, false)) {
     read_all(in, c);
     return finish(in, f, c, run_native(in, c));
@@ -791,8 +807,9 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
                   !std::strcmp(name, "setdefault") || !std::strcmp(name, "get") || !std::strcmp(name, "pop");
     if (!walks && !key && !stored) return opaque(in, c);
   }
-  if (outside && PyList_CheckExact(self) && !std::strcmp(name, "append") && c.args.size() == 1) {
+  if (PyList_CheckExact(self) && !std::strcmp(name, "append") && c.args.size() == 1) {
     PyRef value = PyRef::share(c.args[0]), list = PyRef::share(self);
+    if (!outside) return finish(in, f, c, run_unpinned(c));
     r->append(self, c.args[0]);
     return finish(in, f, c, run_native(in, c));
   }

@@ -676,14 +676,29 @@ PyObject* set_capture_rule(PyObject*, PyObject* args) {
 PyObject* captured_number(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *dict, *key;
-    if (!PyArg_ParseTuple(args, "O!O:captured_number", &PyDict_Type, &dict, &key)) return nullptr;
+    Py_ssize_t k;
+    int decides;
+    if (!PyArg_ParseTuple(args, "O!Onp:captured_number", &PyDict_Type, &dict, &key, &k, &decides))
+      return nullptr;
     runtime_check(current_recorder, "captured_number") << "is called while nothing is captured";
-    return current_recorder->operand(dict, key);
+    return current_recorder->operand(dict, key, k, decides);
+  });
+}
+PyObject* changes_between_captures(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *dict, *key;
+    Py_ssize_t k;
+    if (!PyArg_ParseTuple(args, "O!On:changes_between_captures", &PyDict_Type, &dict, &key, &k))
+      return nullptr;
+    return PyBool_FromLong(current_recorder && current_recorder->is_changing(dict, key, k));
   });
 }
 PyMethodDef functions[] = {
     {"captured_number", captured_number, METH_VARARGS,
-     "captured_number(dict, key): the number as an operand of the captured program."},
+     "captured_number(dict, key, k, decides): the number, or item k of the tuple if k >= 0, as an operand of the captured "
+     "program, which if it `decides` something serves numbers other than 0, or 0 alone."},
+    {"changes_between_captures", changes_between_captures, METH_VARARGS,
+     "changes_between_captures(dict, key, k): has this number differed from what a former capture saw?"},
     {"is_capturing", capturing_now, METH_NOARGS, "Is a compiled function being captured?"},
     {"set_compile_stance", set_stance, METH_O,
      "set_compile_stance(number) -> the number before, of facula.compiler.set_stance."},

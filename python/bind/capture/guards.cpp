@@ -177,6 +177,13 @@ PyRef read(const GuardList& list, const Source& s, Roots roots, const std::vecto
       if (!result) PyErr_Clear();
       return result;
     }
+    case Source::Kind::applied: {
+      PyObject* args[] = {base, s.other == kNoSource ? nullptr : values[size_t(s.other)].get()};
+      if (s.other != kNoSource && !args[1]) return {};
+      PyRef result(PyObject_Vectorcall(s.key.get(), args, args[1] ? 2 : 1, nullptr));
+      if (!result) PyErr_Clear();
+      return result;
+    }
     case Source::Kind::upcoming: return upcoming_item(base, s.index);
     case Source::Kind::cached_call: {
       PyObject* named = PyTuple_GET_ITEM(s.key.get(), 1);
@@ -334,6 +341,9 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::upcoming:
       return "item " + std::to_string(s.index) + " behind the position of " + path(s.base, roots);
     case Source::Kind::cached_call: return path(s.base, roots) + shown(PyTuple_GET_ITEM(s.key.get(), 0));
+    case Source::Kind::applied:
+      return shown(s.key.get()) + "(" + path(s.base, roots) +
+             (s.other == kNoSource ? "" : ", " + path(s.other, roots)) + ")";
     case Source::Kind::computed: return "(" + path(s.base, roots) + " with " + path(s.other, roots) + ")";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";

@@ -32,8 +32,9 @@ struct Source {
     fallback,          // default `index` of a function's positional parameters
     keyword_fallback,  // the default of the keyword-only parameter `key`
     size,              // expression `index` over the sizes of tensors
-    computed,          // binary_of(index) of the numbers `base` and `other`
-    upcoming,          // the item that an iterator of a tuple gives after `index` others
+    computed,          // binary_of(index) of `base` and `other`
+    applied,  // what the function `key` of C returns for the numbers `base` and `other`, which may be kNoSource
+    upcoming,     // the item that an iterator of a tuple gives after `index` others
     cached_call,  // what a function of functools.lru_cache returns for `key`: a tuple, and a dict or None
   } kind;
   SourceId base = kNoSource;
@@ -97,9 +98,9 @@ struct GuardList {
 
 // True for numbers, strings, None, dtypes and other constants that are compared by value, and tuples of such.
 bool is_atom(PyObject* o);
-// A binary operator of Python by its number in bytecode (NB_ADD, ...), or a comparison: kComparison + Py_LT, ...; a new reference, or
-// null with an exception.
-constexpr int kComparison = 64;
+// A binary operator of Python by its number in bytecode (NB_ADD, ...), a comparison (kComparison + Py_LT, ...) or `b in a`; a new
+// reference, or null with an exception.
+constexpr int kComparison = 64, kContains = 128;
 PyObject* binary_of(int kind, PyObject* a, PyObject* b);
 // Whether the key of an `absent` guard is one of a dict: instances of Python's subclasses of dict have attributes too.
 bool is_of_items(const Guard& absent, PyObject* o);

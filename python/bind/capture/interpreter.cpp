@@ -88,7 +88,7 @@ void pin_operands(Recorder& r, Frame& f, const MicroOp& op) {
       count = is_number(f.top().get()) && is_number(f.top(2).get()) ? 2 : 0;
       break;
     }
-    case Op::contains: count = 2; break;
+    case Op::contains: count = 1; break;
     case Op::store_subscr: count = PyDict_CheckExact(f.top(2).get()) ? 1 : 3; break;  // the key, or all
     default: count = 4 + size_t(op.arg >= 0 && op.arg < 256 ? op.arg : 0);
   }

@@ -350,13 +350,16 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     if (!looked_up)
       PyErr_SetString(PyExc_IndexError,
                       PyList_Check(o) ? "list index out of range" : "tuple index out of range");
-    if (looked_up && k >= 0) {
-      if (PyList_Check(o) && r->is_outside(o) && !r->is_written(o, nullptr)) r->item(o, k, looked_up);
-      else r->item(o, k, looked_up);
-    } else if (r->is_outside(o)) {
-      r->contents(o);
-    }
-    return in.give(f, 2, looked_up);
+    PyRef number;
+    if (looked_up && k >= 0) r->item(o, k, looked_up, &number);
+    else if (r->is_outside(o)) r->contents(o);
+    if (!number) return in.give(f, 2, looked_up);
+    Py_DECREF(looked_up);
+    return in.give(f, 2, number.detach());
+  }
+  if (PyTuple_CheckExact(o) && r->is_outside(o) && PySlice_Check(key) && is_data(key, false)) {
+    PyRef part = r->items_of_tuple(o, key);
+    return part ? in.give(f, 2, part.detach()) : Outcome::raised;
   }
   if ((sequence || named) && PySlice_Check(key)) {
     r->contents(o);

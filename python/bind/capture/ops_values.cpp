@@ -15,6 +15,10 @@ PyObject* name_of_slot(const Frame& f, int slot) {
 }  // namespace
 
 PyObject* binary_of(int kind, PyObject* a, PyObject* b) {
+  if (kind == kContains) {
+    int has = PySequence_Contains(a, b);
+    return has < 0 ? nullptr : PyBool_FromLong(has);
+  }
   if (kind >= kComparison) return PyObject_RichCompare(a, b, kind - kComparison);
   switch (kind) {
     case NB_ADD: return PyNumber_Add(a, b);
@@ -343,15 +347,14 @@ Outcome do_unary(Interpreter& in, Frame& f, const MicroOp& op) {
 
 namespace {
 
-bool is_real(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
-
 // One of the operands is a number that may change.
 Outcome binary_of_free(Interpreter& in, Frame& f, const MicroOp& op) {
   auto* r = in.recorder;
   PyRef a = f.top(2), b = f.top();
   int kind = op.arg % NB_INPLACE_ADD;
   bool simple = kind == NB_ADD || kind == NB_SUBTRACT || kind == NB_MULTIPLY || kind == NB_TRUE_DIVIDE;
-  if (is_real(a.get()) && is_real(b.get()) && (simple || kind == NB_FLOOR_DIVIDE || kind == NB_REMAINDER)) {
+  bool gives_number = simple || kind == NB_FLOOR_DIVIDE || kind == NB_REMAINDER || kind == NB_POWER;
+  if (is_changeable(a.get()) && is_changeable(b.get()) && gives_number) {
     PyRef result(binary_of(op.arg, a.get(), b.get()));
     if (!result) {
       r->pin(a.get());
@@ -409,7 +412,7 @@ Outcome do_compare(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *a = f.top(2).get(), *b = f.top().get();
   auto compared = [&] {
     if (!in.recorder || !in.recorder->has_free()) return PyObject_RichCompare(a, b, op.arg);
-    if (is_real(a) && is_real(b) && !in.recorder->are_sizes(a, b))
+    if (is_changeable(a) && is_changeable(b) && !in.recorder->are_sizes(a, b))
       return in.recorder->computed(kComparison + op.arg, a, b, checked(PyObject_RichCompare(a, b, op.arg)))
           .detach();
     PyRef x = in.recorder->with_symbols(a),
@@ -468,6 +471,12 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
     else if (!keyed && !listed) return in.breaks(std::string("`in` of a ") + Py_TYPE(all)->tp_name);
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
+    if (in.recorder->is_free(item)) {
+      PyRef has = checked(binary_of(kContains, all, item));
+      PyRef container = in.recorder->is_outside(all) ? PyRef::share(all) : snapshot(all);
+      has = in.recorder->contains(container.get(), item, std::move(has));
+      return in.give(f, 2, Py_NewRef((has.get() == Py_True) != bool(op.arg) ? Py_True : Py_False));
+    }
     if (PyAnySet_CheckExact(all)) in.recorder->tell_apart(item, all, false);
     else if (!is_atom(item)) in.recorder->identity(item);
     in.recorder->deep_contents(item);

@@ -102,9 +102,9 @@ PyRef copy_of_number(PyObject* o) {
 #endif
   return PyRef(reinterpret_cast<PyObject*>(copy));
 }
-bool is_changeable(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
-
 }  // namespace
+
+bool is_changeable(PyObject* o) { return PyLong_CheckExact(o) || PyFloat_CheckExact(o); }
 
 bool to_operand(PyObject* o, Scalar& number) {
   if (PyFloat_CheckExact(o)) {
@@ -328,26 +328,44 @@ PyRef Recorder::computed(int kind, PyObject* a, PyObject* b, PyRef result) {
     pin(b);
     return result;
   }
-  auto source = [&](PyObject* o) {
-    if (is_free(o)) return source_of(o);
-    SourceId id = SourceId(list.sources.size());
-    list.sources.push_back({Source::Kind::constant, kNoSource, PyRef::share(o)});
-    add(Guard::Kind::load, id);
-    return id;
-  };
-  Source s{Source::Kind::computed, source(a), {}, kind};
-  s.other = source(b);
+  Source s{Source::Kind::computed, source_of_number(a), {}, kind};
+  s.other = source_of_number(b);
+  PyRef number = follow(std::move(s), std::move(result));
+  if (auto size = compares ? std::nullopt : computed_size(kind, a, b)) symbolic_[number.get()] = *size;
+  return number;
+}
+
+PyRef Recorder::contains(PyObject* container, PyObject* number, PyRef result) {
+  Source s{Source::Kind::computed, constant(container), {}, kContains};
+  s.other = source_of_number(number);
+  return follow(std::move(s), std::move(result));
+}
+
+PyRef Recorder::applied(PyObject* function, std::span<PyObject* const> numbers, PyRef result) {
+  Source s{Source::Kind::applied, source_of_number(numbers[0]), PyRef::share(function)};
+  if (numbers.size() > 1) s.other = source_of_number(numbers[1]);
+  return follow(std::move(s), std::move(result));
+}
+
+SourceId Recorder::source_of_number(PyObject* o) {
+  if (is_free(o)) return source_of(o);
+  SourceId id = SourceId(list.sources.size());
+  list.sources.push_back({Source::Kind::constant, kNoSource, PyRef::share(o)});
+  add(Guard::Kind::load, id);
+  return id;
+}
+
+PyRef Recorder::follow(Source s, PyRef result) {
   SourceId id = SourceId(list.sources.size());
   list.sources.push_back(std::move(s));
   add(Guard::Kind::load, id);
-  if (compares) {
+  if (!is_changeable(result.get())) {
     add(Guard::Kind::equal, id, result.get());
     return result;
   }
   add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
   PyRef number = copy_of_number(result.get());
   register_free(number.get(), id);
-  if (auto size = computed_size(kind, a, b)) symbolic_[number.get()] = *size;
   return number;
 }
 
@@ -488,13 +506,27 @@ void Recorder::append(PyObject* o, PyObject* value) {
   writes.push_back({Write::Kind::call, PyRef::share(o), name, args});
 }
 
-void Recorder::item(PyObject* sequence, Py_ssize_t k, PyObject* value) {
+void Recorder::item(PyObject* sequence, Py_ssize_t k, PyObject* value, PyRef* number) {
   SourceId b = source_of(sequence);
   if (auto it = appended_.find(sequence); it != appended_.end()) {  // the length decides which item it is
     contents(sequence);
     if (k >= PyList_GET_SIZE(it->second.get())) return;
   }
-  if (b != kNoSource && !is_written(sequence, nullptr)) note({Source::Kind::item, b, {}, k}, value);
+  if (b != kNoSource && !is_written(sequence, nullptr)) note({Source::Kind::item, b, {}, k}, value, number);
+}
+PyRef Recorder::items_of_tuple(PyObject* tuple, PyObject* slice) {
+  Py_ssize_t start, stop, step;
+  if (PySlice_Unpack(slice, &start, &stop, &step) < 0) return {};
+  Py_ssize_t n = PySlice_AdjustIndices(PyTuple_GET_SIZE(tuple), &start, &stop, step);
+  add(Guard::Kind::length, source_of(tuple), nullptr, PyTuple_GET_SIZE(tuple));
+  PyRef part = checked(PyTuple_New(n));
+  for (Py_ssize_t k = 0; k < n; ++k) {
+    PyObject* value = PyTuple_GET_ITEM(tuple, start + k * step);
+    PyRef number;
+    item(tuple, start + k * step, value, &number);
+    PyTuple_SET_ITEM(part.get(), k, number ? number.detach() : Py_NewRef(value));
+  }
+  return part;
 }
 PyRef Recorder::advance(PyObject* iterator, PyRef* number) {
   PyRef item = upcoming_item(iterator, 0);
@@ -655,8 +687,28 @@ void Recorder::gradient(PyObject* leaf, PyObject* value) {
   if (b != kNoSource) note({Source::Kind::attribute, b, PyRef::share(name)}, value);
 }
 
-PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
+// The source of dict[key], or of item k of it, with guards of what is between.
+SourceId Recorder::source_of_item(PyObject* dict, PyObject* key, Py_ssize_t k) {
+  Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
+  if (k >= 0) {
+    PyObject* tuple = PyDict_GetItemWithError(dict, key);
+    if (!is_outside(tuple)) note(std::move(s), tuple);
+    add(Guard::Kind::length, source_of(tuple), nullptr, PyTuple_GET_SIZE(tuple));
+    s = {Source::Kind::item, source_of(tuple), {}, k};
+  }
+  SourceId id = SourceId(list.sources.size());
+  list.sources.push_back(std::move(s));
+  add(Guard::Kind::load, id);
+  return id;
+}
+
+bool Recorder::is_changing(PyObject* dict, PyObject* key, Py_ssize_t k) {
+  return changing && changing->count(list.path(source_of_item(dict, key, k), root_names));
+}
+
+PyObject* Recorder::operand(PyObject* dict, PyObject* key, Py_ssize_t k, bool decides) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (value && k >= 0) value = PyTuple_GET_ITEM(value, k);
   Scalar number;
   runtime_check(value && to_operand(value, number), "compile") << "an operand is no number of Python";
   if (is_written(dict,
@@ -667,16 +719,21 @@ PyObject* Recorder::operand(PyObject* dict, PyObject* key) {
     add(Guard::Kind::load, id);
     return checked(wrap(run::OpenTrace::current()->number(number, run::SourceId(id)))).detach();
   }
-  Source s{Source::Kind::dict_item, constant(dict), PyRef::share(key)};
-  for (auto& [id, handle] : operands_) {
-    auto& other = list.sources[size_t(id)];
-    if (other.kind == s.kind && other.base == s.base && other.key.get() == key)
+  SourceId id = source_of_item(dict, key, k);
+  auto& s = list.sources[size_t(id)];
+  for (auto& [of, handle] : operands_) {
+    auto& other = list.sources[size_t(of)];
+    if (other.kind == s.kind && other.base == s.base && other.key.get() == s.key.get() &&
+        other.index == s.index)
       return Py_NewRef(handle.get());
   }
-  SourceId id = SourceId(list.sources.size());
-  list.sources.push_back(std::move(s));
-  add(Guard::Kind::load, id);
   add(Guard::Kind::type, id, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  if (decides) {
+    PyRef zero = checked(PyLong_FromLong(0)), used = checked(PyObject_RichCompare(value, zero.get(), Py_NE));
+    Source differs{Source::Kind::computed, id, {}, kComparison + Py_NE};
+    differs.other = source_of_number(zero.get());
+    follow(std::move(differs), std::move(used));
+  }
   PyRef handle = checked(wrap(run::OpenTrace::current()->number(number, run::SourceId(id))));
   operands_[id] = handle;
   return handle.detach();
@@ -731,7 +788,12 @@ void Recorder::item_of(PyObject* o, PyObject* key) {
     constant(o);
     item(o, k, value.get());
   }
-  if (value && !is_atom(value.get())) identity(value.get());
+  if (!value || is_atom(value.get())) return;
+  bool has_atoms = PyTuple_CheckExact(value.get());  // as the pair of Adam's betas, which schedules make anew
+  for (Py_ssize_t k = 0; has_atoms && k < PyTuple_GET_SIZE(value.get()); ++k)
+    has_atoms = is_atom(PyTuple_GET_ITEM(value.get(), k));
+  if (has_atoms) deep_contents(value.get());
+  else identity(value.get());
 }
 
 void Recorder::take_observations() {

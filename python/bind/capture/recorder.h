@@ -98,11 +98,16 @@ class Recorder {
   // Returns the object to use in place of `result`, which binary_of(kind) gave for a and b. A comparison becomes a guard of its value
   // and not of the numbers.
   PyRef computed(int kind, PyObject* a, PyObject* b, PyRef result);
+  // The same for `number in container`, a container that only the caller's code writes, and for what a function of C without effects returned for one or two numbers.
+  PyRef contains(PyObject* container, PyObject* number, PyRef result);
+  PyRef applied(PyObject* function, std::span<PyObject* const> numbers, PyRef result);
   PyObject* operand_of(PyObject* number);  // its handle, borrowed; null if it is too large
 
   // ---- reads
   void attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number = nullptr);
-  void item(PyObject* list, Py_ssize_t k, PyObject* value);
+  void item(PyObject* list, Py_ssize_t k, PyObject* value, PyRef* number = nullptr);
+  PyRef items_of_tuple(PyObject* tuple,
+                       PyObject* slice);  // null with an exception if the slice is no slice of integers
   // The next item of an iterator of a tuple from outside, which later calls advance too; null at its end.
   PyRef advance(PyObject* iterator, PyRef* number);
   // value null: absent
@@ -125,8 +130,10 @@ class Recorder {
   void deep_contents(PyObject* o, int depth = 0);
   // `value` is the gradient, or None, that the outside tensor `leaf` had before the segment.
   void gradient(PyObject* leaf, PyObject* value);
-  // The number dict[key] is an operand of the program: gives its handle, and leaves a guard of its type alone.
-  PyObject* operand(PyObject* dict, PyObject* key);
+  // The number dict[key], or item k of this tuple, is an operand of the program: gives its handle, and leaves a guard of its type,
+  // and if it `decides` something, of whether it is 0.
+  PyObject* operand(PyObject* dict, PyObject* key, Py_ssize_t k, bool decides);
+  bool is_changing(PyObject* dict, PyObject* key, Py_ssize_t k);  // the same number
 
   // ---- functions of this package that run on the real objects under the open trace
   // The object that such functions tell what they read (python/facula/_dynamo/observer.py); borrowed.
@@ -192,6 +199,10 @@ class Recorder {
   bool replace(SourceId id, PyObject* o);
   int64_t unchanged_sizes_ = 0;  // stand for the earlier sizes of dimensions that have not changed
   PyRef free_size(SymInt size);
+  SourceId source_of_item(PyObject* dict, PyObject* key, Py_ssize_t k);
+  SourceId source_of_number(PyObject* o);  // of a free one, or a constant
+  // Adds a source and its guard: of the type if `result` is a number, which becomes free, else of the value.
+  PyRef follow(Source s, PyRef result);
   std::optional<SymInt> computed_size(int kind, PyObject* a, PyObject* b) const;
   void register_free(PyObject* number, SourceId id);
   PyObject *file_ = nullptr, *globals_ = nullptr;  // of the instruction that runs
@@ -211,6 +222,7 @@ class Recorder {
 
 // A float, or an integer of 64 bits, as an operand of a program.
 bool to_operand(PyObject* o, Scalar& number);
+bool is_changeable(PyObject* o);  // an exact int or float
 
 extern thread_local Recorder* current_recorder;  // of the capture on this thread; null: none
 

@@ -55,7 +55,15 @@ class Observer:
 
     def operand(self, what: str, key: Any, read: Callable[[], float]) -> Any:
         optimizer, group, option = key
-        return _C.captured_number(optimizer.param_groups[group], option)
+        options = optimizer.param_groups[group]
+        if isinstance(options[option], tuple):
+            return tuple(_C.captured_number(options, option, k, False) for k in range(len(options[option])))
+        return _C.captured_number(options, option, -1, option != "lr")
+
+    def changes(self, options: dict[str, Any], key: str) -> bool:
+        value = options[key]
+        places = range(len(value)) if isinstance(value, tuple) else (-1,)
+        return any(_C.changes_between_captures(options, key, k) for k in places)
 
     def check_unchanged(self, what: str, whose: Any) -> None:
         pass

@@ -7,6 +7,7 @@ each function.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import copy
 import functools
@@ -165,6 +166,8 @@ def _table() -> dict[int, tuple[int, Any]]:
     for f in _FOLDED:
         rules[id(f)] = (FOLDED, None)
     rules[id(functools.reduce)] = (REPLACED, polyfills.reduce_)
+    rules[id(bisect.bisect_left)] = (REPLACED, polyfills.bisect_left_)
+    rules[id(bisect.bisect_right)] = (REPLACED, polyfills.bisect_right_)
     rules[id(print)] = (BREAKS, "a call of print")
     rules[id(warnings.warn)] = (WARNS, None)
     for module in (math, operator):

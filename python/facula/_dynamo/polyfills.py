@@ -8,6 +8,7 @@ import collections
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 _missing: Any = object()
@@ -66,6 +67,28 @@ def abs_(x: Any) -> Any:
 
 def pow_(x: Any, y: Any) -> Any:
     return x**y
+
+
+def bisect_left_(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    return _bisect(a, lo, hi, key, lambda item: item < x)
+
+
+def bisect_right_(a: Any, x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    return _bisect(a, lo, hi, key, lambda item: not x < item)
+
+
+def _bisect(a: Any, lo: int, hi: int | None, key: Any, is_before: Callable[[Any], bool]) -> int:
+    """Returns the first place from ``lo`` on whose item is not before the one that is looked for."""
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    end = len(a) if hi is None else hi
+    while lo < end:
+        middle = (lo + end) // 2
+        if is_before(a[middle] if key is None else key(a[middle])):
+            lo = middle + 1
+        else:
+            end = middle
+    return lo
 
 
 def list_(iterable: Any = ()) -> list:

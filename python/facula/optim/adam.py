@@ -67,11 +67,13 @@ class Adam(ListOptimizer):
             },
         )
 
+    _scheduled = ("betas",)
+
     def _kinds(self, group: dict[str, Any]) -> dict[str, bool]:
         return {"exp_avg": True, "exp_avg_sq": True, "max_exp_avg_sq": group["amsgrad"]}
 
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Any]) -> None:
-        beta1, beta2 = (float(b) for b in group["betas"])
+        beta1, beta2 = (rate(b, "beta") for b in group["betas"])
         _adam(
             *lists,
             rate(group["lr"]),

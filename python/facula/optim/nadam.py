@@ -57,11 +57,13 @@ class NAdam(ListOptimizer):
             },
         )
 
+    _scheduled = ("betas",)
+
     def _kinds(self, group: dict[str, Any]) -> dict[str, bool]:
         return {"exp_avg": True, "exp_avg_sq": True}
 
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Any]) -> None:
-        beta1, beta2 = (float(b) for b in group["betas"])
+        beta1, beta2 = (rate(b, "beta") for b in group["betas"])
         lr, step = rate(group["lr"]), numbers["step"]
         now, next_momentum = (
             beta1 * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in (step, step + 1)

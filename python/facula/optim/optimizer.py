@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from .. import _C
 from .._queries import typename
-from ..program import assume_items, check_unchanged, notes_rows, operand, refuse, rows_taken
+from ..program import assume_items, changes, check_unchanged, notes_rows, operand, refuse, rows_taken
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 Tensor = _C.Tensor
@@ -306,7 +306,7 @@ class Optimizer:
             for option, value in group.items():
                 if isinstance(value, Tensor):  # its elements may change between calls
                     check_unchanged(f"{option} of {name}", self)
-                if option != "params" and not self._is_operand(option, value):
+                if option != "params" and not self._is_operand(group, option, value):
                     assume_items(f"{option} of {name}", group, (option,))
 
     # ---- steps of captured programs that data decides (amp.GradScaler)
@@ -344,28 +344,35 @@ class Optimizer:
         """Returns whether the methods of this class tell a trace all that they read."""
         return cls._traceable and f"{cls.__module__}.".startswith(f"{_C.package_name()}.optim.")
 
-    @staticmethod
-    def _is_operand(option: str, value: Any) -> bool:
+    # Options besides the learning rate that schedules change: a number, or a tuple of numbers.
+    _scheduled: tuple[str, ...] = ()
+
+    def _is_operand(self, group: dict[str, Any], option: str, value: Any) -> bool:
         """Returns whether a traced step reads the option at each call."""
-        return option == "lr" and type(value) in (int, float)
+        if option == "lr":
+            return type(value) in (int, float)
+        # A momentum of 0 leaves parts of a step out.
+        return option in self._scheduled and value != 0 and changes(group, option)
 
     def _step_traced(self, step: Callable, args: Any, kwargs: Any) -> Any:
         """Calls ``step`` with learning rates that the program reads at each call."""
         self._check_traced()
         name, own = type(self).__name__, [dict(group) for group in self.param_groups]
+        replaced: list[tuple[dict[str, Any], str, Any]] = []
         try:
             for k, group in enumerate(self.param_groups):
                 for option, value in own[k].items():
-                    if self._is_operand(option, value):
+                    if self._is_operand(group, option, value):
                         read = lambda g=group, o=option: g[o]  # noqa: E731
                         group[option] = operand(f"{option} of {name}", (self, k, option), read)
+                        replaced.append((group, option, value))
             self._groups_outside = [(group, before) for group, before in zip(self.param_groups, own)]
             result = step(self, *args, **kwargs)
             self._refuse_rows()
         finally:
             self.__dict__.pop("_groups_outside", None)
-            for group, before in zip(self.param_groups, own):
-                group.update({o: x for o, x in before.items() if self._is_operand(o, x)})
+            for group, option, value in replaced:
+                group[option] = value
         assume_items(f"the states of {name}", self.state)
         for state in self.state.values():
             assume_items(f"the state of a parameter of {name}", state)
@@ -564,11 +571,11 @@ def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
 
 
-def rate(lr: Any) -> Any:
-    """Returns a learning rate as a number; a tensor of one element stays a tensor in traced functions."""
+def rate(lr: Any, name: str = "lr") -> Any:
+    """Returns an option as a number; a tensor of one element stays one in traced functions."""
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
+            raise ValueError(f"Tensor {name} must be 1-element")
         if _C.is_tracing():
             return lr.reshape(()).double()
     return float(lr)

@@ -59,11 +59,13 @@ class RAdam(ListOptimizer):
             },
         )
 
+    _scheduled = ("betas",)
+
     def _kinds(self, group: dict[str, Any]) -> dict[str, bool]:
         return {"exp_avg": True, "exp_avg_sq": True}
 
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Any]) -> None:
-        beta1, beta2 = (float(b) for b in group["betas"])
+        beta1, beta2 = (rate(b, "beta") for b in group["betas"])
         step = numbers["step"]
         correction2 = 1 - beta2**step
         most = 2 / (1 - beta2) - 1

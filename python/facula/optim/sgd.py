@@ -54,6 +54,7 @@ class SGD(GroupOptimizer):
         check_implementation(type(self).__name__, self.defaults)
 
     _traceable = True
+    _scheduled = ("momentum",)
 
     def _step_group(self, group: dict[str, Any]) -> None:
         params, grads, sparse = parameters_by_layout(group, "SGD")
@@ -68,7 +69,7 @@ class SGD(GroupOptimizer):
             group["nesterov"],
             group["maximize"],
         )
-        if not momentum:
+        if not _is_used(momentum):
             if params:
                 _sgd(params, grads, [], *options, False)
             return
@@ -90,7 +91,7 @@ class SGD(GroupOptimizer):
 
     def _state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         state = self.state[p]
-        if group["momentum"] and state.get("momentum_buffer") is None:
+        if _is_used(group["momentum"]) and state.get("momentum_buffer") is None:
             if group["dampening"] and _C.is_tracing():
                 raise NotImplementedError(
                     "SGD with dampening takes its first step otherwise than the rest\n"
@@ -112,3 +113,8 @@ class SGD(GroupOptimizer):
                 sums.mul_(momentum).add_(grad, alpha=1 - group["dampening"])
             grad = grad.add(sums, alpha=momentum) if group["nesterov"] else sums
         p.add_(grad, alpha=-rate(group["lr"]))
+
+
+def _is_used(momentum: Any) -> bool:
+    """Returns whether the momentum is not 0; as an operand of a program it never is."""
+    return isinstance(momentum, _C.Tensor) or momentum != 0
