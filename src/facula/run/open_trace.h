@@ -53,17 +53,20 @@ class Segment {
     int result;
   };
   struct Result {
-    enum class Kind : uint8_t { none, input, output, constant } kind = Kind::none;
-    size_t number = 0;  // of the input, or of the program's output
+    enum class Kind : uint8_t { none, input, output, constant, result } kind = Kind::none;
+    size_t number = 0;  // of the input, of the program's output, or of another result
     Tensor constant = {};
-    std::vector<View> views = {};  // from the memory to the result
+    std::vector<View> views = {};  // from there to the result, the last one first
+    int inside = -1;  // number of the tensor that a divided history gives (Traced::divide_history)
   };
-  std::vector<Tensor> views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  std::vector<Tensor> views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                               std::span<const Tensor> inside) const;
 
   std::unique_ptr<Traced> program_;
   Runner runner_;
   std::vector<SourceId> sources_;
   std::vector<Result> results_;
+  std::vector<size_t> order_;  // of results: behind those that they are views of
   bool has_history_ = true;    // some call was recorded while gradients were enabled
   bool gives_outputs_ = true;  // the results are the outputs of the program, in order
   // By result: it required gradients, and the segment called backward().
@@ -162,6 +165,8 @@ class OpenTrace {
   std::shared_ptr<Segment> end_segment(std::span<const Tensor> results);
   std::shared_ptr<Segment> segment_of(std::span<const Tensor> results, std::vector<Tensor>& inputs,
                                       std::vector<graph::Gradients::Filled>& slots);
+  class ResultList;
+  static void divide_history(Segment& s, std::span<graph::Value* const> values);
   void expire();
 
   std::string name_;
