@@ -147,7 +147,7 @@ class OpenTrace {
   // Takes the calls from number `first` on back, if one of them draws random numbers: a call of the user that has failed, and that
   // has written no memory. What the others compute is not read.
   void take_back_draws(size_t first);
-  // How often memory was written that is from outside, or whose first value has a number below `values`.
+  // See Tracer::writes.
   int writes(size_t values) const { return recording_->tracer().writes(values); }
   // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).
   void at_line(const char* file, int line, const char* module_path = "");
