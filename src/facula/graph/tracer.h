@@ -212,7 +212,8 @@ class Tracer final : public op::Mode {
                  size_t first_node);
 
   // ---- calls
-  bool take_operands(const Operator& o, op::Args& args, std::vector<std::pair<Tensor, Tensor>>& operands);
+  std::vector<const Value*> take_operands(const Operator& o, op::Args& args,
+                                          std::vector<std::pair<Tensor, Tensor>>& operands);
   Results take_call(const Operator& o, std::span<const op::Value> args, Form form,
                     std::span<const Tensor> out);
   Results record(const Operator& o, std::span<const op::Value> values);
@@ -274,8 +275,9 @@ class Tracer final : public op::Mode {
   Tensor put_back(const Operator& by, Value*& v, Value* base, const Tensor& value);
   Tensor laid_as(Value* base, const Tensor& value);
   Tensor strided_into(const Tensor& into, const op::ViewStep& s, SymInt start, const Tensor& value);
-  // True if a gradient could flow from here to an input of the function.
-  bool carries_gradient(const Value* of) const;
+  // True if a gradient could flow from here to one of the values `to`, through calls whose results have numbers from `first` on; or,
+  // if there are none, to an input of the function.
+  bool carries_gradient(const Value* of, std::span<const Value* const> to = {}, size_t first = 0) const;
   // The numbers of `value` with the history of `self`: a write that is not recorded leaves the history unchanged.
   Tensor with_history(const Tensor& self, const Tensor& value) {
     return is_differentiable(value.dtype()) ? invoke("_with_history", {self, without_history(value)}) : value;

@@ -430,7 +430,7 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
   return segment;
 }
 
-// Divides the program behind results that lie in the history of other results.
+// Divides the program behind results in the history of other results.
 void OpenTrace::divide_history(Segment& s, std::span<graph::Value* const> values) {
   auto& g = s.program_->graph();
   std::unordered_set<const graph::Value*> computed;
