@@ -179,6 +179,31 @@ def test_results_require_gradients_one_by_one():
     assert items[1].grad.tolist() == [2, 2]
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: facula.linalg.lstsq(x, x),
+        lambda x: facula.linalg.lstsq(x, x, driver="gelsd"),
+        lambda x: [facula.linalg.matrix_power(x, n) for n in range(3)],
+    ],
+)
+def test_results_that_depend_on_no_operand_require_no_gradients(f):
+    def answers(x):
+        results = list(f(x))
+        required = [r.requires_grad for r in results]
+        print(end="")  # a break
+        sums = [r.sum() for r in results if r.requires_grad]
+        return required, autograd.grad(sums, x)[0].tolist()
+
+    facula.manual_seed(0)
+    x = facula.rand(3, 3, dtype=facula.float64, requires_grad=True)
+    compiled, expected = facula.compile(answers), answers(x)
+    assert not all(expected[0])
+    for _ in range(3):
+        required, grad = compiled(x)
+        assert required == expected[0] and facula.allclose(facula.tensor(grad), facula.tensor(expected[1]))
+
+
 # ---- writes
 
 

@@ -261,6 +261,31 @@ def test_what_a_trace_cannot_record_behind_a_break_runs_plainly():
         assert facula.equal(got[0], want[0]) and facula.equal(got[0], a.mH)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda out: facula.randn(3, out=out, requires_grad=True),
+        lambda out: facula.randn(3, out=out, requires_grad="no"),
+        lambda out: facula.zeros(3, out=out, requires_grad=True),
+    ],
+)
+def test_a_call_that_fails_behind_the_exchange_of_a_tensor_runs_once(change):
+    def f():
+        out = facula.empty(0)
+        try:
+            change(out)
+        except TypeError:
+            return "refused", out, facula.rand(1)
+        return "done", out, facula.rand(1)
+
+    compiled, seen = facula.compile(f), []
+    for run in (f, compiled, compiled, compiled):
+        facula.manual_seed(0)
+        name, out, number = run()
+        seen.append((name, out.tolist(), out.requires_grad, number.item()))
+    assert all(one == seen[0] for one in seen)
+
+
 class Holder:
     """An object with an attribute."""
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "facula/graph/history.h"
 #include "facula/op/call.h"
 #include "facula/sym/substitute.h"
 
@@ -11,7 +13,19 @@ namespace facula::graph {
 
 namespace {
 
-bool is_cut(const Node& n) { return n.op->is<op::DataDependent>(); }
+bool is_data_dependent(const Node& n) { return n.op->is<op::DataDependent>(); }
+
+// By value: whether it is one of `ends`, or a gradient flows back to it from one.
+std::unordered_set<const Value*> values_behind(std::span<Value* const> ends) {
+  std::unordered_set<const Value*> all;
+  each_in_history({ends.begin(), ends.end()}, [&](Value* v) { return all.insert(v).second; });
+  return all;
+}
+
+// Whether a gradient flows through the call, from one of the values `behind`.
+bool passes_gradient(const Node& n, const std::unordered_set<const Value*>& behind) {
+  return std::ranges::any_of(n.results, [&](auto* r) { return behind.count(r) && call_behind(r); });
+}
 
 bool stays_in_order(const Node& n) {
   return n.op->effects.draws || n.op->effects.ordered || n.op->schema.mutates();
@@ -37,7 +51,13 @@ std::set<int> symbols_of(const Node& n) {
 
 class Splitter {
  public:
-  explicit Splitter(const Graph& g) : g_(g) {}
+  Splitter(const Graph& g, std::span<const Value* const> inside)
+      : g_(g), inside_(inside.begin(), inside.end()) {
+    if (inside.empty()) return;
+    std::vector<Value*> ends(g.outputs);
+    for (auto& [i, v] : g.mutated) ends.push_back(v);
+    behind_ = values_behind(ends);
+  }
 
   std::vector<Segment> run() {
     find_depths();
@@ -53,6 +73,12 @@ class Splitter {
  private:
   using Segments = std::set<int>;
 
+  bool divides_histories() const { return !inside_.empty(); }
+  // Whether the call is in no segment.
+  bool is_cut(const Node& n) const {
+    if (is_data_dependent(n)) return true;
+    return n.op->is<op::View>() && std::ranges::any_of(n.results, [&](auto* r) { return inside_.count(r); });
+  }
   bool comes_from_outside(const Value* v) const { return !v->producer; }
   int depth(const Value* v) const {
     auto it = depths_.find(v);
@@ -60,15 +86,15 @@ class Splitter {
   }
   int depth_of_call(const Node& n) const { return depth(n.results[0]) - 1; }
 
-  // Finds how many data-dependent calls precede each value in a chain, and for each symbol a value that has it as a
-  // size.
+  // Finds how many ends of segments precede each value in a chain, and for each symbol a value that has it as a size.
   void find_depths() {
     for (auto* v : g_.inputs) shows(v);
     int last_draw = 0;
     for (auto& n : g_.nodes) {
       int d = stays_in_order(*n) ? last_draw : 0;
+      bool passes = divides_histories() && !is_cut(*n) && passes_gradient(*n, behind_);
       for (auto* v : operands(*n))
-        if (v) d = std::max(d, depth(v));
+        if (v) d = std::max(d, depth(v) + int(passes && ends_segment(v)));
       auto& used = used_[n.get()] = symbols_of(*n);
       if (is_cut(*n))
         for (auto* r : n->results) {
@@ -79,7 +105,7 @@ class Splitter {
         auto shown = shown_by_.find(s);
         value_check(shown != shown_by_.end(), n->op->name())
             << "has the size " << g_.shapes->symbol(s) << ", which nothing before it gives";
-        if (!is_cut(*n)) d = std::max(d, depth(shown->second));
+        if (!is_data_dependent(*n)) d = std::max(d, depth(shown->second));
       }
       if (!is_cut(*n))
         for (auto* r : n->results) depths_[r] = d;
@@ -87,6 +113,8 @@ class Splitter {
       last_ = std::max(last_, is_cut(*n) ? d + 1 : d);
     }
   }
+  // Whether calls that pass its gradient on are in later segments than the call that computes it.
+  bool ends_segment(const Value* v) const { return inside_.count(v) && v->producer && !is_cut(*v->producer); }
   void shows(const Value* v) {
     for (auto s : v->tensor.sizes())
       if (s.is_symbol()) shown_by_.try_emplace(int(s.node()->value), v);
@@ -95,10 +123,15 @@ class Splitter {
   // Assigns nodes to segments, from the last node to the first: a node belongs to the earliest segment that reads its
   // results.
   void find_places() {
-    for (auto* v : g_.outputs) need(v, last_);
-    for (auto& [i, v] : g_.mutated) {
-      need(v, last_);
-      need(g_.inputs[size_t(i)], last_);
+    if (divides_histories()) {
+      outputs_.insert(g_.outputs.begin(), g_.outputs.end());
+      for (auto& [i, v] : g_.mutated) outputs_.insert(v);
+    } else {
+      for (auto* v : g_.outputs) need(v, last_);
+      for (auto& [i, v] : g_.mutated) {
+        need(v, last_);
+        need(g_.inputs[size_t(i)], last_);
+      }
     }
     int next_draw = last_;
     for (size_t k = g_.nodes.size(); k-- > 0;) {
@@ -107,7 +140,11 @@ class Splitter {
       if (is_cut(n)) {
         in = {depth_of_call(n)};
       } else {
-        for (auto* r : n.results) in.insert(needed_[r].begin(), needed_[r].end());
+        for (auto* r : n.results) {
+          in.insert(needed_[r].begin(), needed_[r].end());
+          if (ends_segment(r)) in.insert(depth(r));
+          if (in.empty() && outputs_.count(r)) in.insert(last_);
+        }
         if (stays_in_order(n)) in = {next_draw = std::min(next_draw, in.empty() ? last_ : *in.begin())};
         else if (in.empty()) continue;
         else if (!is_free(n)) in = {*in.begin()};
@@ -163,6 +200,12 @@ class Splitter {
       s.outputs.push_back(v);
       s.graph.outputs.push_back(v ? at.at(v) : nullptr);
     };
+    if (k == last_ && divides_histories()) {
+      for (auto& n : g_.nodes)
+        for (auto* r : n->results)
+          if (outputs_.count(r) && is_computed_in(r, k)) gives(r);
+      return;
+    }
     if (k == last_) {
       for (auto* v : g_.outputs) gives(v);
       s.graph.results = g_.results;
@@ -179,6 +222,7 @@ class Splitter {
   }
   // True if the value is read where it is not computed: by a call after its segment, or in a later segment.
   bool leaves(const Value* v, int k) const {
+    if (outputs_.count(v) && !is_computed_in(v, last_)) return true;
     if (auto it = read_after_.find(v); it != read_after_.end() && it->second.count(k)) return true;
     auto it = needed_.find(v);
     return it != needed_.end() && std::any_of(it->second.begin(), it->second.end(),
@@ -186,7 +230,8 @@ class Splitter {
   }
 
   void find_dead(std::vector<Segment>& all) {
-    std::set<const Value*> read;
+    std::set<const Value*> read(outputs_.begin(), outputs_.end());
+    read.insert(inside_.begin(), inside_.end());
     for (size_t k = all.size(); k-- > 0;) {
       auto look = [&](const Value* v) {
         if (v && v->producer && read.insert(v).second) all[k].dead.push_back(v);
@@ -198,12 +243,15 @@ class Splitter {
   }
 
   const Graph& g_;
+  std::unordered_set<const Value*> inside_;   // behind these a segment ends
+  std::unordered_set<const Value*> behind_;   // a gradient flows back to these from a result
+  std::unordered_set<const Value*> outputs_;  // results that any segment may give
   int last_ = 0;
   std::unordered_map<const Value*, int> depths_;
   std::unordered_map<const Node*, std::set<int>> used_;
   std::unordered_map<int, const Value*> shown_by_;  // by symbol
   std::unordered_map<const Value*, Segments> needed_,
-      read_after_;  // given_: segments after which a call reads it
+      read_after_;  // read_after_: segments after which a call reads it
   std::unordered_map<const Node*, Segments> places_;
   std::unordered_map<int, std::set<int>> needed_symbols_;  // by segment
 };
@@ -211,9 +259,24 @@ class Splitter {
 }  // namespace
 
 bool has_run_time_sizes(const Graph& g) {
-  return std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return is_cut(*n); });
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return is_data_dependent(*n); });
 }
 
-std::vector<Segment> segments(const Graph& g) { return Splitter(g).run(); }
+std::vector<const Value*> inside_histories(const Graph& g, std::span<Value* const> candidates,
+                                           std::span<Value* const> ends) {
+  auto behind = values_behind(ends);
+  std::unordered_set<const Value*> read;
+  for (auto& n : g.nodes)
+    if (passes_gradient(*n, behind))
+      for (auto* v : operands(*n)) read.insert(v);
+  std::vector<const Value*> inside;
+  for (auto* v : candidates)
+    if (v && behind.count(v) && read.count(v)) inside.push_back(v);
+  return inside;
+}
+
+std::vector<Segment> segments(const Graph& g, std::span<const Value* const> inside) {
+  return Splitter(g, inside).run();
+}
 
 }  // namespace facula::graph

@@ -140,6 +140,7 @@ void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view
   trace_check(!from_outside || has_layout_of(target, view), layout, o.name())
       << "in place changes the sizes or strides of a tensor from outside of the function"
       << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
+  exchanged_.push_back(value_of(target)->id);
   target.impl()->sizes = view.impl()->sizes;
   target.impl()->strides = view.impl()->strides;
   target.impl()->traced = view.impl()->traced;
@@ -224,6 +225,7 @@ bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& valu
   Tensor memory = invoke("clone", {value});
   if (memory.dtype() != target.dtype()) memory = invoke("to_dtype", {memory, target.dtype()});
   auto* t = target.impl();
+  exchanged_.push_back(value_of(target)->id);
   t->sizes = Dims(memory.sizes());
   t->strides = Dims(memory.strides());
   t->traced = value_of(memory);

@@ -164,21 +164,22 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   return results;
 }
 
-// Replaces the operands by their current values. Gives whether one of them requires gradients.
-bool Tracer::take_operands(const Operator& o, op::Args& args,
-                           std::vector<std::pair<Tensor, Tensor>>& operands) {
-  bool history = false;
+// Replaces the operands by their current values. Gives the values of those that require gradients.
+std::vector<const Value*> Tracer::take_operands(const Operator& o, op::Args& args,
+                                                std::vector<std::pair<Tensor, Tensor>>& operands) {
+  std::vector<const Value*> with_history;
   args.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
-    history |= t.requires_grad();
+    bool history = t.requires_grad();
     auto* cell = cells_.any_history() ? cells_.find(cells_.first_of(recorded_value(t))) : nullptr;
     history |= cell && cell->has_history;
     Tensor own = t;
     if (is_own(t)) t.impl()->traced = current(value_of(t));
     else t = handle(current(constant(t)));
+    if (history) with_history.push_back(value_of(t));
     if (o.is<op::Procedure>()) operands.emplace_back(t, std::move(own));
   });
-  return history;
+  return with_history;
 }
 
 Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Form form,
@@ -188,7 +189,9 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   if (captures_ && o.effects.reads_data && (in_backward() || !reads_only_sizes(o))) refuse_read(o);
   op::Args owned(args, o.schema);
   std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
-  bool history = take_operands(o, owned, operands);
+  size_t first_value = graph_->values().size();
+  auto active = take_operands(o, owned, operands);
+  bool history = !active.empty();
   auto values = owned.values();
   bool recording = captures_ && history && o.differentiable && autograd::grad_enabled();
   bool recorded = !captures_ || autograd::grad_enabled() || (inner_depth_ && !records_inside_);
@@ -198,9 +201,11 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   bool ends_history = !recorded && (history || inner_depth_ || !keeps_handles_);
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
-  bool takes_list = std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
+  // Such a call has a node for each call of its body, and for each item of a list: some results may have no history.
+  bool has_parts = (o.is<op::Procedure>() && !o.vjp) ||
+                   std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
   auto require = [&](const Tensor& t, size_t k) {
-    if (takes_list && history && t.defined() && !carries_gradient(value_of(t))) return;  // of other items
+    if (has_parts && history && t.defined() && !carries_gradient(value_of(t), active, first_value)) return;
     if (history && t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k))
       t.impl()->requires_grad = true;
   };
@@ -412,15 +417,17 @@ std::optional<Results> Tracer::one_node(const Operator& o, std::span<const op::V
   return results;
 }
 
-bool Tracer::carries_gradient(const Value* of) const {
+bool Tracer::carries_gradient(const Value* of, std::span<const Value* const> to, size_t first) const {
   std::unordered_set<const Value*> seen;
   std::vector<const Value*> todo{of};
   while (!todo.empty()) {
     auto* v = todo.back();
     todo.pop_back();
     if (!v || !is_differentiable(v->tensor.dtype()) || !seen.insert(v).second) continue;
-    if (!v->producer && (!v->constant.defined() || v->constant.requires_grad())) return true;
-    if (!v->producer || !v->producer->op->carries_gradient(size_t(v->result))) continue;
+    if (std::ranges::find(to, v) != to.end()) return true;
+    if (!v->producer && to.empty() && (!v->constant.defined() || v->constant.requires_grad())) return true;
+    if (!v->producer || size_t(v->id) < first || !v->producer->op->carries_gradient(size_t(v->result)))
+      continue;
     auto read = operands(*v->producer);
     todo.insert(todo.end(), read.begin(), read.end());
   }

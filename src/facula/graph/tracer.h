@@ -1,5 +1,6 @@
 // The mode that records calls as nodes of a graph while a function is traced (trace.h).
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -112,7 +113,12 @@ class Tracer final : public op::Mode {
     return v->id >= 0 && size_t(v->id) < graph_->values().size() &&
            graph_->values()[size_t(v->id)].get() == v;
   }
-  int writes(size_t values) const { return cells_.writes(values); }
+  // How often memory was written that is from outside or whose first value has a number below `values`, and handles of such
+  // values were given other ones.
+  int writes(size_t values) const {
+    return cells_.writes(values) +
+           int(std::ranges::count_if(exchanged_, [&](int id) { return size_t(id) < values; }));
+  }
   // Refuses memory that other memory of eager calls would share, and the trace copies.
   void check_separate(const Location& at) const;
   // Whether the memory of v was written since.
@@ -206,7 +212,8 @@ class Tracer final : public op::Mode {
                  size_t first_node);
 
   // ---- calls
-  bool take_operands(const Operator& o, op::Args& args, std::vector<std::pair<Tensor, Tensor>>& operands);
+  std::vector<const Value*> take_operands(const Operator& o, op::Args& args,
+                                          std::vector<std::pair<Tensor, Tensor>>& operands);
   Results take_call(const Operator& o, std::span<const op::Value> args, Form form,
                     std::span<const Tensor> out);
   Results record(const Operator& o, std::span<const op::Value> values);
@@ -268,8 +275,9 @@ class Tracer final : public op::Mode {
   Tensor put_back(const Operator& by, Value*& v, Value* base, const Tensor& value);
   Tensor laid_as(Value* base, const Tensor& value);
   Tensor strided_into(const Tensor& into, const op::ViewStep& s, SymInt start, const Tensor& value);
-  // True if a gradient could flow from here to an input of the function.
-  bool carries_gradient(const Value* of) const;
+  // True if a gradient could flow from here to one of the values `to`, through calls whose results have numbers from `first` on; or,
+  // if there are none, to an input of the function.
+  bool carries_gradient(const Value* of, std::span<const Value* const> to = {}, size_t first = 0) const;
   // The numbers of `value` with the history of `self`: a write that is not recorded leaves the history unchanged.
   Tensor with_history(const Tensor& self, const Tensor& value) {
     return is_differentiable(value.dtype()) ? invoke("_with_history", {self, without_history(value)}) : value;
@@ -291,6 +299,8 @@ class Tracer final : public op::Mode {
   bool keeps_handles_ = false, has_history_ = false, has_written_ = false;
   std::vector<Tensor> handles_;
   std::unordered_set<const TensorImpl*> outside_handles_;
+  std::vector<int>
+      exchanged_;  // numbers of values whose handles were given others, which are no writes to their memory
   bool records_inside_ = false;  // gradients were enabled when the outermost of these calls began
   int inner_depth_ = 0;          // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;        // values with smaller numbers are read as they are

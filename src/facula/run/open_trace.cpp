@@ -101,17 +101,24 @@ std::vector<bool> Segment::writes() const {
   return written;
 }
 
-std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const {
+std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                                      std::span<const Tensor> inside) const {
   std::vector<SymInt> symbols;
   if (std::ranges::any_of(results_, [](auto& r) { return !r.views.empty(); }))
     symbols = symbols_of(program_->graph(), inputs);
-  std::vector<Tensor> all;
-  for (auto& r : results_) {
+  std::vector<Tensor> all(results_.size());
+  for (size_t number : order_) {
+    auto& r = results_[number];
+    if (r.inside >= 0 && size_t(r.inside) < inside.size()) {
+      all[number] = inside[size_t(r.inside)];
+      continue;
+    }
     using Kind = Result::Kind;
     size_t captured = r.kind == Kind::input && r.number >= inputs.size() ? r.number - inputs.size() : 0;
     Tensor t = r.kind == Kind::none       ? Tensor()
                : r.kind == Kind::constant ? r.constant
                : r.kind == Kind::output   ? outputs[r.number]
+               : r.kind == Kind::result   ? all[r.number]
                : r.number < inputs.size() ? inputs[r.number]
                                           : program_->captured()[captured];
     for (size_t k = r.views.size(); k-- > 0;) {
@@ -123,19 +130,20 @@ std::vector<Tensor> Segment::views_of(std::span<const Tensor> inputs, std::span<
       args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
       t = op::call(*view.op, args.values())[size_t(view.result)];
     }
-    all.push_back(std::move(t));
+    all[number] = std::move(t);
   }
   return all;
 }
 
 std::vector<Tensor> Segment::operator()(std::span<const Tensor> inputs) const {
   autograd::GradMode history(has_history_);
-  auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs);
+  std::vector<Tensor> inside;
+  auto outputs = runner_ ? runner_(inputs) : (*program_)(inputs, &inside);
   // The outputs have one node, so that each of them has a history if one has.
   for (size_t k = 0; k < required_.size(); ++k)
     if (!required_[k] && outputs[k].defined() && outputs[k].requires_grad())
       outputs[k] = outputs[k].detached();
-  auto results = gives_outputs_ ? std::move(outputs) : views_of(inputs, outputs);
+  auto results = gives_outputs_ ? std::move(outputs) : views_of(inputs, outputs, inside);
   for (size_t k = 0; k < ended_.size(); ++k)
     if (ended_[k] && !results[k].requires_grad())
       autograd::set_history(results[k], make_ref<EndedHistory>(results[k]), 0);
@@ -303,47 +311,105 @@ void OpenTrace::at_line(const char* file, int line, const char* module_path) {
   if (open_trace == this) graph::Break::line = line_;
 }
 
+// The results of a segment while it is made.
+class OpenTrace::ResultList {
+ public:
+  ResultList(OpenTrace& trace, Segment& segment, std::span<const Tensor> results)
+      : recording_(*trace.recording_),
+        tracer_(recording_.tracer()),
+        segment_(segment),
+        results_(results),
+        values(results.size()) {
+    segment.results_.resize(results.size());
+    order();
+    for (size_t k = 0; k < results.size(); ++k)
+      if (results[k].defined()) find(k);
+  }
+
+ private:
+  graph::Recording& recording_;
+  graph::Tracer& tracer_;
+  Segment& segment_;
+  std::span<const Tensor> results_;
+  std::unordered_map<const graph::Value*, size_t> by_value_, output_numbers_;
+
+ public:
+  std::vector<graph::Value*> values;  // by result with a history: its value
+  std::vector<Tensor> outputs;        // of the program
+  std::vector<std::pair<size_t, const graph::Value*>>
+      from_inputs;  // results that are inputs or views of them
+
+ private:
+  static bool is_outside(const graph::Location& at) { return at.cell && !at.cell->first->producer; }
+
+  void order() {
+    std::vector<size_t> views(results_.size());
+    for (size_t k = 0; k < results_.size(); ++k) {
+      auto& t = results_[k];
+      segment_.order_.push_back(k);
+      if (!t.defined()) continue;
+      auto at = tracer_.locate(t);
+      views[k] = at.views.size();
+      if (!t.is_traced() || !t.impl()->requires_grad || is_outside(at)) continue;
+      values[k] = tracer_.current_value(t);
+      by_value_.try_emplace(values[k], k);
+    }
+    std::ranges::stable_sort(segment_.order_, {}, [&](size_t k) { return views[k]; });
+  }
+
+  void find(size_t k) {
+    auto& t = results_[k];
+    auto at = tracer_.locate(t);
+    if (t.is_traced() && find_views(k, at)) return;  // else it stays what it is
+    using Kind = Segment::Result::Kind;
+    auto& r = segment_.results_[k];
+    auto* v = is_outside(at) ? at.cell->first : at.version;
+    if (v->producer) {
+      tracer_.check_separate(at);
+      auto [it, fresh] = output_numbers_.try_emplace(v, outputs.size());
+      if (fresh) outputs.push_back(graph::handle(v));
+      r.kind = Kind::output;
+      r.number = it->second;
+      segment_.required_.resize(outputs.size());
+      if (t.impl()->requires_grad || (at.cell && at.cell->has_history)) segment_.required_[r.number] = true;
+    } else if (v->constant.defined() && v->constant.impl()->wrapped_number && !recording_.is_outside(v)) {
+      r.kind = Kind::constant;
+      r.constant = v->constant;
+    } else {
+      r.kind = Kind::input;
+      from_inputs.emplace_back(k, v);
+    }
+  }
+
+  // Adds the views that lead to the result. True: the first one is a view of another result with a history, which goes on through it.
+  bool find_views(size_t k, const graph::Location& at) {
+    auto& r = segment_.results_[k];
+    for (auto& view : at.views) {
+      check_place(*view.call->op, view.call->args.clone());
+      r.views.push_back({view.call->op, view.call->args.clone(), view.result});
+      auto of = values[k] ? by_value_.find(graph::operands(*view.call)[0]) : by_value_.end();
+      if (of == by_value_.end()) continue;
+      r.kind = Segment::Result::Kind::result;
+      r.number = of->second;
+      return true;
+    }
+    return false;
+  }
+};
+
 // Ends the recording: gives the program, the inputs of its first run, and the gradient slots that it fills.
 std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, std::vector<Tensor>& inputs,
                                                std::vector<graph::Gradients::Filled>& slots) {
   auto segment = std::make_shared<Segment>();
   auto& tracer = recording_->tracer();
-  std::vector<Tensor> outputs;
-  std::unordered_map<const graph::Value*, size_t> output_numbers;
-  std::vector<std::pair<size_t, const graph::Value*>> from_inputs;
+  std::optional<ResultList> list;
   {
     Active on(*this);
-    for (auto& t : results) {
-      auto& r = segment->results_.emplace_back();
-      if (!t.defined()) continue;
-      auto at = tracer.locate(t);
-      bool is_outside = at.cell && !at.cell->first->producer;
-      auto* v = is_outside ? at.cell->first : at.version;
-      if (t.is_traced())  // else it stays what it is
-        for (auto& view : at.views) {
-          check_place(*view.call->op, view.call->args.clone());
-          r.views.push_back({view.call->op, view.call->args.clone(), view.result});
-        }
-      if (v->producer) {
-        tracer.check_separate(at);
-        auto [it, fresh] = output_numbers.try_emplace(v, outputs.size());
-        if (fresh) outputs.push_back(graph::handle(v));
-        r.kind = Segment::Result::Kind::output;
-        r.number = it->second;
-        segment->required_.resize(outputs.size());
-        if (t.impl()->requires_grad || (at.cell && at.cell->has_history)) segment->required_[r.number] = true;
-      } else if (v->constant.defined() && v->constant.impl()->wrapped_number && !recording_->is_outside(v)) {
-        r.kind = Segment::Result::Kind::constant;
-        r.constant = v->constant;
-      } else {
-        r.kind = Segment::Result::Kind::input;
-        from_inputs.emplace_back(segment->results_.size() - 1, v);
-      }
-    }
+    list.emplace(*this, *segment, results);
     segment->has_history_ = tracer.has_history();
     recording_->gradients().check_results(results);
     recording_->gradients().check_histories_spent(results);
-    capture_->graph = recording_->finish(outputs);
+    capture_->graph = recording_->finish(list->outputs);
     for (auto& t : results)
       segment->ended_.push_back(capture_->differentiates && t.defined() && t.is_traced() &&
                                 t.impl()->requires_grad);
@@ -355,12 +421,37 @@ std::shared_ptr<Segment> OpenTrace::segment_of(std::span<const Tensor> results, 
   slots = recording_->gradients().filled();
   inputs = recording_->outside();
   auto& g = capture_->graph;
-  for (auto& [k, v] : from_inputs)
+  for (auto& [k, v] : list->from_inputs)
     segment->results_[k].number = size_t(std::find(g.inputs.begin(), g.inputs.end(), v) - g.inputs.begin());
   graph::complete(*capture_, inputs.size(), name_.c_str());
   segment->sources_ = std::move(sources_);
   segment->program_ = std::make_unique<Traced>(std::move(*capture_), name_);
+  divide_history(*segment, list->values);
   return segment;
+}
+
+// Divides the program behind results in the history of other results.
+void OpenTrace::divide_history(Segment& s, std::span<graph::Value* const> values) {
+  auto& g = s.program_->graph();
+  std::unordered_set<const graph::Value*> computed;
+  for (auto& n : g.nodes) computed.insert(n->results.begin(), n->results.end());
+  std::vector<graph::Value*> candidates, ends;
+  for (auto* v : values)
+    if (computed.count(v)) candidates.push_back(v);
+  for (size_t k = 0; k < g.outputs.size(); ++k)
+    if (k < s.required_.size() && s.required_[k]) ends.push_back(g.outputs[k]);
+  for (auto& [i, v] : g.mutated) {
+    candidates.push_back(v);
+    ends.push_back(v);
+  }
+  auto inside = graph::inside_histories(g, candidates, ends);
+  if (inside.empty() || s.program_->capture().differentiates) return;
+  for (size_t k = 0; k < values.size(); ++k) {
+    auto it = std::ranges::find(inside, values[k]);
+    if (it != inside.end()) s.results_[k].inside = int(it - inside.begin());
+  }
+  s.gives_outputs_ = false;
+  s.program_->divide_history(std::move(inside));
 }
 
 std::shared_ptr<Segment> OpenTrace::end_segment(std::span<const Tensor> results) {

@@ -53,17 +53,20 @@ class Segment {
     int result;
   };
   struct Result {
-    enum class Kind : uint8_t { none, input, output, constant } kind = Kind::none;
-    size_t number = 0;  // of the input, or of the program's output
+    enum class Kind : uint8_t { none, input, output, constant, result } kind = Kind::none;
+    size_t number = 0;  // of the input, of the program's output, or of another result
     Tensor constant = {};
-    std::vector<View> views = {};  // from the memory to the result
+    std::vector<View> views = {};  // from there to the result, the last one first
+    int inside = -1;  // number of the tensor that a divided history gives (Traced::divide_history)
   };
-  std::vector<Tensor> views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs) const;
+  std::vector<Tensor> views_of(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                               std::span<const Tensor> inside) const;
 
   std::unique_ptr<Traced> program_;
   Runner runner_;
   std::vector<SourceId> sources_;
   std::vector<Result> results_;
+  std::vector<size_t> order_;  // of results: behind those that they are views of
   bool has_history_ = true;    // some call was recorded while gradients were enabled
   bool gives_outputs_ = true;  // the results are the outputs of the program, in order
   // By result: it required gradients, and the segment called backward().
@@ -144,7 +147,7 @@ class OpenTrace {
   // Takes the calls from number `first` on back, if one of them draws random numbers: a call of the user that has failed, and that
   // has written no memory. What the others compute is not read.
   void take_back_draws(size_t first);
-  // How often memory was written that is from outside, or whose first value has a number below `values`.
+  // See Tracer::writes.
   int writes(size_t values) const { return recording_->tracer().writes(values); }
   // The user's line of the calls that follow. The texts have to live as long as the process (graph::interned).
   void at_line(const char* file, int line, const char* module_path = "");
@@ -162,6 +165,8 @@ class OpenTrace {
   std::shared_ptr<Segment> end_segment(std::span<const Tensor> results);
   std::shared_ptr<Segment> segment_of(std::span<const Tensor> results, std::vector<Tensor>& inputs,
                                       std::vector<graph::Gradients::Filled>& slots);
+  class ResultList;
+  static void divide_history(Segment& s, std::span<graph::Value* const> values);
   void expire();
 
   std::string name_;

@@ -89,12 +89,21 @@ Traced::Traced(graph::Capture capture, std::string name)
   for (auto& [w, v] : graph().mutated) writes_[size_t(w)] = true;
 }
 
+void Traced::divide_history(std::vector<const graph::Value*> inside) {
+  inside_ = std::move(inside);
+  bool varies = graph().shapes->symbol_count() > 0;
+  for (auto& s : graph::segments(graph(), inside_)) divided_.push_back({std::move(s), nullptr});
+  for (auto& p : divided_)  // an operator refers to the graph by its address
+    if (!p.segment.graph.nodes.empty()) p.calls = functional_of(name_, p.segment.graph, varies, keeper_);
+}
+
 Traced::~Traced() {
   keeper_->close();
   std::vector<op::Operator*> all{functional_, in_place_};
   if (whole_graph_) all.push_back(whole_graph_);
-  for (auto& p : pieces_)
-    if (p.calls) all.push_back(p.calls);
+  for (auto* pieces : {&pieces_, &divided_})
+    for (auto& p : *pieces)
+      if (p.calls) all.push_back(p.calls);
   for (auto* o : all) {
     o->cache.reset();
     o->definition = op::Composite{};
@@ -331,7 +340,7 @@ void Traced::fill_slots(std::span<const Tensor> inputs, std::span<const Tensor> 
   }
 }
 
-std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
+std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs, std::vector<Tensor>* inside) const {
   check_modes(inputs);
   AutocastOff plainly;  // the casts are calls of the graph
   Items all = checked(inputs);
@@ -345,7 +354,7 @@ std::vector<Tensor> Traced::operator()(std::span<const Tensor> inputs) const {
   bool recorded = !capture_.differentiates && autograd::needs_record(args);
   Undo undo(*this);
   if (!traced) drop_gradients(inputs, undo);
-  auto results = traced || recorded ? with_history(all, undo.held) : in_place(all, undo.held);
+  auto results = traced || recorded ? with_history(all, undo.held, inside) : in_place(all, undo.held);
   undo.succeeded = true;
   fill_slots(inputs, results);
   for (auto& [k, output] : capture_.retained) autograd::ensure_meta(results[k]).grad = results[output];
@@ -426,6 +435,32 @@ std::vector<Tensor> Traced::run_pieces(const Items& all, bool in_place) const {
   return {};
 }
 
+std::vector<Tensor> Traced::run_divided(const Items& all, std::vector<Tensor>& inside) const {
+  Values at(graph());
+  for (size_t i = 0; i < all.size(); ++i) at.set(*graph().inputs[i], Tensor(Ref<TensorImpl>::share(all[i])));
+  for (auto& p : divided_) {
+    auto& s = p.segment;
+    if (p.calls) {
+      std::vector<Tensor> inputs;
+      for (auto* v : s.inputs) inputs.push_back(at[v]);
+      Value args[] = {std::span<const Tensor>(inputs)};
+      auto results = op::call(*p.calls, args);
+      for (size_t k = 0; k < s.outputs.size(); ++k) at.set(*s.outputs[k], results[k]);
+    }
+    for (auto* n : s.calls) at.call(*n);
+    for (auto* v : s.dead) at[v] = {};
+  }
+  inside.clear();
+  for (auto* v : inside_) inside.push_back(at[v]);
+  std::vector<Tensor> results;
+  auto give = [&](const graph::Value* v) {
+    results.push_back(!v ? Tensor() : v->constant.defined() ? v->constant : at[v]);
+  };
+  for (auto* v : graph().outputs) give(v);
+  for (auto& [w, v] : graph().mutated) give(v);
+  return results;
+}
+
 // Copies values of earlier segments that share memory with inputs which the last segment writes.
 void Traced::separate(std::vector<Tensor>& inputs) const {
   auto& s = pieces_.back().segment;
@@ -444,21 +479,29 @@ std::vector<Tensor> Traced::in_place(const Items& all, std::vector<Tensor>& held
   return results;
 }
 
-std::vector<Tensor> Traced::with_history(Items all, std::vector<Tensor>& held) const {
+std::vector<Tensor> Traced::with_history(Items all, std::vector<Tensor>& held,
+                                         std::vector<Tensor>* inside) const {
   std::vector<Tensor> originals, copies;
   for (auto& [w, v] : graph().mutated) {  // the program and its backward pass read the old value
     originals.push_back(Tensor(Ref<TensorImpl>::share(all[size_t(w)])));
     copies.push_back(autograd::invoke("clone", {originals.back()}));
     all[size_t(w)] = copies.back().impl();
   }
-  auto results = run(all, false, held);
+  auto* mode = op::Mode::current();
+  bool divides = inside && !inside_.empty() && !(mode && mode->records());
+  auto results = divides ? run_divided(all, *inside) : run(all, false, held);
   size_t outputs = results.size() - originals.size();
   for (size_t k = 0; k < originals.size(); ++k) {
     auto& original = originals[k];
-    bool history =
-        results[outputs + k].requires_grad() && !(original.requires_grad() && !autograd::node_of(original));
-    autograd::GradMode mode(autograd::grad_enabled() && history);
-    autograd::invoke("copy", {original, results[outputs + k]}, op::Form::in_place);
+    auto& result = results[outputs + k];
+    bool history = result.requires_grad() && !(original.requires_grad() && !autograd::node_of(original));
+    // A value that other results depend on: they depend on the tensor that is written, unless it is a view of another one.
+    auto* meta = autograd::meta_of(original);
+    bool shares = history && divides && std::ranges::count(inside_, graph().mutated[k].second) > 0 &&
+                  !(meta && meta->base.defined());
+    autograd::GradMode mode(autograd::grad_enabled() && history && !shares);
+    autograd::invoke("copy", {original, result}, op::Form::in_place);
+    if (shares) autograd::set_history(original, autograd::node_of(result), autograd::meta_of(result)->result);
   }
   results.resize(outputs);
   return results;

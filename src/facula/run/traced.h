@@ -24,7 +24,12 @@ class Traced {
   // and gradient slots that the function writes. Results of a function that calls backward() have no history. Raises
   // ValueError for an input that differs from the traced one in dtype, rank, a fixed size or whether its gradient slot is
   // empty, or that is written and shares memory with another.
-  std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
+  // `inside`: becomes the tensors of the values of divide_history(), undefined where the results have no history.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs, std::vector<Tensor>* inside = nullptr) const;
+
+  // Lets runs that are recorded for gradients give each of these values, which are results or views of results and inputs, as a
+  // tensor through which the gradients of other results flow: see graph::inside_histories.
+  void divide_history(std::vector<const graph::Value*> inside);
 
   // The same program with its last inputs, which are numbers, fixed to these.
   std::shared_ptr<Traced> with_numbers(std::span<const Tensor> numbers) const;
@@ -76,10 +81,11 @@ class Traced {
   // The results of the graph and, unless `in_place`, the written values behind them.
   std::vector<Tensor> run(const Items& all, bool in_place, std::vector<Tensor>& held) const;
   std::vector<Tensor> run_pieces(const Items& all, bool in_place) const;
+  std::vector<Tensor> run_divided(const Items& all, std::vector<Tensor>& inside) const;
   void separate(std::vector<Tensor>& inputs) const;
   // The two ways to write: in place; or, where the tape or another trace records the call, as results that replace inputs.
   std::vector<Tensor> in_place(const Items& all, std::vector<Tensor>& held) const;
-  std::vector<Tensor> with_history(Items all, std::vector<Tensor>& held) const;
+  std::vector<Tensor> with_history(Items all, std::vector<Tensor>& held, std::vector<Tensor>* inside) const;
   Items checked(std::span<const Tensor> inputs) const;
   void check_names(const Items& all) const;
   void check_sizes(IntSpan symbols) const;
@@ -101,6 +107,9 @@ class Traced {
       *in_place_;  // never freed, only emptied, because caches and tapes refer to operators by address
   // The segments but the last one, whose operators are `functional_` and `in_place_`; empty if the graph is one segment.
   std::vector<Piece> pieces_;
+  // The segments for runs with a history, if some results are in the history of others; and these values.
+  std::vector<Piece> divided_;
+  std::vector<const graph::Value*> inside_;
   op::Operator* whole_graph_ = nullptr;  // the whole graph, for other traces
 };
 
