@@ -23,7 +23,7 @@ def git_directory(repository, clones):
     """The git directory of a repository ``owner/name``, which is cloned if it is not there."""
     name = repository.replace("/", "+")
     shared = os.environ.get("FACULA_PROGRAMS")
-    for folder in [Path(shared)] * bool(shared) + [clones]:
+    for folder in [*map(Path, [shared] if shared else []), clones]:
         for place in (
             folder / name / ".git",
             folder / name / "repo" / ".git",
