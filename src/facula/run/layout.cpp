@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "facula/base/settings.h"
+#include "facula/graph/passes.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
@@ -141,7 +142,7 @@ bool chooses_order(const graph::Node& n) {
 // Infers the results of a node. If its view is not possible with the new strides of its base, the base is noted in `as_traced`.
 class Placement {
  public:
-  Placement(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at)
+  Placement(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at, size_t shown)
       : g_(g),
         symbols_(symbols),
         at_(at),
@@ -153,7 +154,7 @@ class Placement {
     chooses_ = settings().libraries &&
                std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return chooses_order(*n); });
     if (!chooses_) return;
-    for (auto* v : g.outputs)
+    for (auto* v : std::span(g.outputs).first(std::min(shown, g.outputs.size())))
       if (v) keep(v);
     for (auto& n : g.nodes)
       if (n->op->is<op::View>() && addresses_memory(*n)) keep(graph::operands(*n)[0]);
@@ -244,12 +245,67 @@ class Placement {
 }  // namespace
 
 bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
-                  const std::function<op::Args(const graph::Node&)>& args_of) {
-  Placement placement(g, symbols, at);
+                  const std::function<op::Args(const graph::Node&)>& args_of, size_t shown) {
+  Placement placement(g, symbols, at, shown);
   for (size_t k = 0; k < g.nodes.size();)
     if (placement.place(*g.nodes[k], args_of)) ++k;
     else k = 0;
   return placement.keeps_traced_strides();
+}
+
+namespace {
+
+// The values of a graph of fixed sizes as place_values() lays them, by number. `inputs` replaces those that are defined.
+std::vector<Tensor> placed(const graph::Graph& g, size_t shown, std::span<const Tensor> inputs) {
+  std::vector<Tensor> at(g.values().size());
+  for (auto& v : g.values())
+    if (!v->producer) at[size_t(v->id)] = v->constant.defined() ? v->constant : v->tensor;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (inputs[k].defined()) at[size_t(g.inputs[k]->id)] = inputs[k];
+  auto args_of = [&](const graph::Node& n) {
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = at[size_t(graph::value_of(t)->id)];
+    });
+    return args;
+  };
+  place_values(g, {}, at, args_of, shown);
+  return at;
+}
+
+void set_strides(graph::Graph& g, std::span<const Tensor> at) {
+  for (auto& v : g.values())
+    if (auto& t = at[size_t(v->id)]; !v->constant.defined() && t.defined())
+      v->tensor.impl()->strides = Dims(t.strides());
+  for (auto& n : g.nodes)
+    n->args.each_tensor([](size_t, Tensor& t) {
+      if (t.defined()) t.impl()->strides = Dims(graph::value_of(t)->tensor.strides());
+    });
+}
+
+}  // namespace
+
+void place_saved_values(graph::Partition& p) {
+  auto is_dynamic = [](auto* v) { return any_symbolic(v->tensor.sizes()); };
+  auto& inputs = p.backward.inputs;
+  if (std::ranges::none_of(p.forward.nodes, [](auto& n) { return chooses_order(*n); }) ||
+      std::ranges::any_of(p.forward.inputs, is_dynamic) || std::ranges::any_of(inputs, is_dynamic))
+    return;
+  auto forward = placed(p.forward, size_t(p.outputs), {});
+  std::vector<Tensor> saved(p.saved_inputs.size());
+  for (size_t k = 0; k < saved.size(); ++k) {
+    bool is_random = std::ranges::any_of(p.random, [&](auto& r) { return r.first == int(k); });
+    auto* v = p.forward.outputs[size_t(p.outputs) + k];
+    if (p.saved_inputs[k] < 0 && p.saved_outputs[k] < 0 && !is_random) saved[k] = forward[size_t(v->id)];
+  }
+  std::vector<Tensor> backward;
+  try {
+    backward = placed(p.backward, SIZE_MAX, saved);
+  } catch (const Error&) {  // a view that the other strides do not allow
+    return;
+  }
+  set_strides(p.forward, forward);
+  set_strides(p.backward, backward);
 }
 
 Tensor with_logical_strides(Tensor t, SymSpan strides) {

@@ -9,6 +9,9 @@
 #include "facula/graph/graph.h"
 #include "facula/run/key.h"
 
+namespace facula::graph {
+struct Partition;  // passes.h
+}
 namespace facula::run {
 
 inline bool has_physical_layout(const TensorImpl* t) { return t && t->storage && !t->storage->is_logical(); }
@@ -68,12 +71,16 @@ std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const st
 bool needs_logical_inputs(const graph::Graph& g);
 
 // Decides the strides of every value of a graph and writes tensors without data into `at`, by value number; inputs and constants
-// are there already. Results of convolutions are channels_last, and so are values computed from them. Outputs, and values whose
-// views channels_last does not allow, keep their traced strides. `args_of`: the arguments of a call with the strides of `at`.
-// Without `symbols` the strides are expressions over the symbols of sizes. True if every value keeps its traced strides; then
-// this holds for other sizes too.
+// are there already. Results of convolutions are channels_last, and so are values computed from them. The first `shown` outputs,
+// and values whose views channels_last does not allow, keep their traced strides. `args_of`: the arguments of a call with
+// the strides of `at`. Without `symbols` the strides are expressions over the symbols of sizes. True if every value keeps its
+// traced strides; then this holds for other sizes too.
 bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
-                  const std::function<op::Args(const graph::Node&)>& args_of);
+                  const std::function<op::Args(const graph::Node&)>& args_of, size_t shown = SIZE_MAX);
+
+// Gives values that only the backward graph reads, and what is computed from them, the strides that place_values() chooses, in both
+// graphs: otherwise they would be copied to their traced strides at the end of the forward graph, and back in the backward graph.
+void place_saved_values(graph::Partition& p);
 
 // `t`, the result of a program or library, with these logical strides.
 Tensor with_logical_strides(Tensor t, SymSpan strides);

@@ -5,6 +5,7 @@
 
 #include "facula/base/log.h"
 #include "facula/codegen/background.h"
+#include "facula/run/layout.h"
 #include "facula/run/plan.h"
 
 namespace facula::run::pipeline {
@@ -44,7 +45,9 @@ graph::Joint differentiate(const graph::Graph& forward, const std::vector<int>& 
 }
 
 graph::Partition partition(const graph::Joint& joint, const std::string& name) {
-  return pass("partition", name, [&] { return graph::partition(joint); });
+  auto p = pass("partition", name, [&] { return graph::partition(joint); });
+  pass("place saved values", name, [&] { place_saved_values(p); });
+  return p;
 }
 
 graph::Graph simplify(graph::Graph g, const std::string& name) {
