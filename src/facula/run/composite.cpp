@@ -64,7 +64,7 @@ struct Compiled final : TracedCall {
         attributes(args, o.schema),
         node_name(autograd::node_name(o, args)),
         outputs(p.outputs),
-        parts(graph_body(o) && !is_dynamic(p.backward) ? gradient_parts(p) : GradientParts()),
+        parts(graph_body(o) && !is_dynamic(p.backward) ? gradient_parts(p, joint) : GradientParts()),
         shows_sizes(tangents_with_sizes(p)),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
