@@ -292,6 +292,29 @@ def test_a_pass_needs_only_what_its_own_history_has_saved():
         assert x.grad.tolist() == [4.5, 9] and y.grad.tolist() == [42, 56]
 
 
+def test_a_differentiable_pass_needs_only_what_its_own_history_has_saved():
+    def f(x, y):
+        largest = x.flip(0).max()
+        z = y * 2
+        print(end="")  # a break: largest and z are results of one program
+        with facula.no_grad():
+            x.mul_(1)
+        (g,) = facula.autograd.grad((z * z).sum(), y, create_graph=True)
+        return g, facula.autograd.grad(g.sum(), y)[0], largest.detach()
+
+    same_steps(f, leaf(1.0, 2.0), leaf(3.0, 4.0))
+
+
+def test_a_constant_gradient_belongs_to_the_result_that_depends_on_its_input():
+    def f(x, y):
+        a, b = x * 1, y.sign()
+        print(end="")  # a break: a and b are results of one program
+        of_b = facula.autograd.grad(b.sum(), [x, y], allow_unused=True, retain_graph=True)
+        return of_b, facula.autograd.grad(a.sum(), [x, y], allow_unused=True)
+
+    same_steps(f, leaf(1.0, 2.0), leaf(3.0, 4.0))
+
+
 def test_a_gradient_whose_elements_share_memory_is_copied_into_its_slot():
     def f(x):
         x.sum().backward()

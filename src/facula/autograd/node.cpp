@@ -122,6 +122,11 @@ void Saved::pack(const PackHook& hook) {
   tensor_ = {};
 }
 
+Tensor Saved::shape_alone() const {
+  return packed_ ? Tensor::empty(packed_->sizes_, packed_->dtype_, Device{DeviceType::meta})
+                 : tensor_.detached();
+}
+
 Tensor Saved::unpack(const Ref<Node>& owner, const char* name) const {
   auto saved_by = [&] { return owner ? owner->name() : std::string(name); };
   if (packed_) [[unlikely]] {

@@ -65,6 +65,8 @@ class Saved {
   // Lets go of the history of a tensor that was written since, reading which raises anyway: gives the tensor that had it.
   Tensor drop_history_if_overwritten();
   bool defined() const { return bool(tensor_) || packed_; }
+  // A tensor with the same sizes. Its elements must not be read; they may have been written since.
+  Tensor shape_alone() const;
   void release() {
     tensor_ = {};
     packed_ = {};

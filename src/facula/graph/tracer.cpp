@@ -182,6 +182,16 @@ std::vector<const Value*> Tracer::take_operands(const Operator& o, op::Args& arg
   return with_history;
 }
 
+static bool gives_views(const Operator& o) {
+  return o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
+}
+
+// Whether eager mode has a node for each call of the body, or for each item of a list, so that some results may have no history.
+static bool has_parts(const Operator& o, std::span<const op::Value> args) {
+  return (o.is<op::Procedure>() && !o.vjp) ||
+         std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
+}
+
 Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Form form,
                           std::span<const Tensor> out) {
   std::optional<sym::Comparing> comparing;
@@ -189,7 +199,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   if (captures_ && o.effects.reads_data && (in_backward() || !reads_only_sizes(o))) refuse_read(o);
   op::Args owned(args, o.schema);
   std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
-  size_t first_value = graph_->values().size();
+  size_t first = graph_->values().size();
   auto active = take_operands(o, owned, operands);
   bool history = !active.empty();
   auto values = owned.values();
@@ -199,15 +209,10 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   has_history_ |= writes_history;
   // The inputs of an open trace always require gradients as these do; those of other programs, and of inner calls, may differ.
   bool ends_history = !recorded && (history || inner_depth_ || !keeps_handles_);
-  bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
-  history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
-  // Such a call has a node for each call of its body, and for each item of a list: some results may have no history.
-  bool has_parts = (o.is<op::Procedure>() && !o.vjp) ||
-                   std::ranges::any_of(args, [](auto& v) { return v.tag == op::Tag::tensors; });
+  history &= (recorded || gives_views(o)) && captures_ && !inner_depth_ && o.differentiable;
   auto require = [&](const Tensor& t, size_t k) {
-    if (has_parts && history && t.defined() && !carries_gradient(value_of(t), active, first_value)) return;
-    if (history && t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k))
-      t.impl()->requires_grad = true;
+    if (!history || !t.defined() || !is_differentiable(t.dtype()) || !o.carries_gradient(k)) return;
+    if (!has_parts(o, args) || carries_gradient(value_of(t), active, first)) t.impl()->requires_grad = true;
   };
   size_t before = graph_->nodes.size();
   auto* foreign = o.as<op::Foreign>();
@@ -217,7 +222,7 @@ Results Tracer::take_call(const Operator& o, std::span<const op::Value> args, Fo
   Results results = calls ? inlined(o, values) : record(o, values);
   if (o.is<op::View>()) check_views(results);
   if (captures_ && op::gives_separate_parts(o))
-    for (size_t k = 0; k < results.size(); ++k) apart_.insert(value_of(results[k])->producer);
+    for (auto& t : results.all()) apart_.insert(value_of(t)->producer);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
       if (!results[k].defined() || handed_back(results[k], operands)) continue;

@@ -64,7 +64,7 @@ struct Compiled final : TracedCall {
         attributes(args, o.schema),
         node_name(autograd::node_name(o, args)),
         outputs(p.outputs),
-        parts(graph_body(o) && !is_dynamic(p.backward) ? gradient_parts(p) : GradientParts()),
+        parts(graph_body(o) && !is_dynamic(p.backward) ? gradient_parts(p, joint) : GradientParts()),
         shows_sizes(tangents_with_sizes(p)),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
@@ -113,10 +113,12 @@ struct Compiled final : TracedCall {
     for (int p : parts.of_tangent) absent.push_back(p != part);
     return backward_without(absent);
   }
-  // The joint graph in the same case, and the random values that it draws.
+  // The calls of the joint graph that compute gradients in the same case, the random values that it draws, and whether it reads
+  // each operand.
   struct Rest {
     graph::Graph graph;
     std::vector<std::pair<int, const graph::Value*>> random;
+    std::vector<bool> reads;
   };
   const Rest& joint_without(const std::vector<bool>& absent) const {
     std::lock_guard lock(mutex_);
@@ -125,6 +127,11 @@ struct Compiled final : TracedCall {
     rest = std::make_unique<Rest>();
     size_t operands = joint.graph.inputs.size() - joint.tangent_of.size();
     rest->graph = graph::without_gradients(joint.graph, operands, absent);
+    rest->graph.outputs.erase(rest->graph.outputs.begin(),
+                              rest->graph.outputs.begin() + joint.forward_outputs);
+    graph::remove_dead(rest->graph);
+    auto read = values_read(rest->graph);
+    for (size_t k = 0; k < operands; ++k) rest->reads.push_back(read.count(rest->graph.inputs[k]) > 0);
     auto drawn = draws(joint.graph), again = draws(rest->graph);
     internal_check(drawn.size() == again.size()) << op.name() << ": some random values are drawn no longer";
     for (auto& [k, v] : random) {
@@ -140,10 +147,14 @@ struct Compiled final : TracedCall {
     std::iota(numbers.begin(), numbers.end(), size_t(0));
     return numbers;
   }
-  // Removes inputs that are saved values which no call reads; gives the numbers of the others. The node of a part saves no others.
-  std::vector<size_t> keep_read(graph::Graph& g) const {
+  static std::unordered_set<const graph::Value*> values_read(const graph::Graph& g) {
     std::unordered_set<const graph::Value*> read(g.outputs.begin(), g.outputs.end());
     for (auto& n : g.nodes) graph::each_operand(*n, [&](graph::Value* v) { read.insert(v); });
+    return read;
+  }
+  // Removes inputs that are saved values which no call reads; gives the numbers of the others. The node of a part saves no others.
+  std::vector<size_t> keep_read(graph::Graph& g) const {
+    auto read = values_read(g);
     std::vector<size_t> numbers;
     std::vector<graph::Value*> inputs;
     for (size_t k = 0; k < g.inputs.size(); ++k) {
@@ -345,28 +356,28 @@ class CompositeNode final : public autograd::Node,
     return is_in_use(Interceptor::interposed) && find_interposer({}, tangents);
   }
 
-  // Runs the joint graph call by call, so that the tape records the gradient.
+  // Computes the gradients call by call, so that the tape records them. Operands that they do not depend on may have been written.
   std::vector<Tensor> differentiable(const std::vector<Tensor>& grads) {
+    auto& rest = compiled_->joint_without(absent_of(grads));
     std::vector<Tensor> arguments;
     for (size_t i = 0; i < operands(); ++i) {
       std::vector<Tensor> alive;
+      if (!rest.reads[i] && values_[i].tensor.defined()) {
+        arguments.push_back(values_[i].tensor.shape_alone());
+        continue;
+      }
       Value v = values_[i].unpack(*this, alive);
       arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
-    auto absent = absent_of(grads);
-    bool all_present = std::ranges::find(absent, true) == absent.end();
-    auto* rest = all_present ? nullptr : &compiled_->joint_without(absent);
-    auto& joint = rest ? rest->graph : compiled_->joint.graph;
     for (int k : compiled_->joint.tangent_of)
       if (grads[size_t(k)].defined()) arguments.push_back(grads[size_t(k)]);
     std::vector<std::pair<const graph::Value*, Tensor>> drawn;
-    for (auto& [k, v] : rest ? rest->random : compiled_->random) {
+    for (auto& [k, v] : rest.random) {
       std::vector<Tensor> alive;
       saved(size_t(k)).unpack(*this, alive);
       drawn.push_back({v, alive[0]});
     }
-    auto all = graph::interpret(joint, arguments, drawn);
-    return {all.begin() + compiled_->joint.forward_outputs, all.end()};
+    return graph::interpret(rest.graph, arguments, drawn);
   }
 
   std::shared_ptr<const Compiled> compiled_;

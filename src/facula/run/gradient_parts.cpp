@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "facula/graph/history.h"
 #include "facula/op/registry.h"
 
 namespace facula::run {
@@ -33,9 +34,16 @@ Numbers merged(const Numbers& a, const Numbers& b) {
   return all;
 }
 
+// Whether a gradient of `result` flows to `input`.
+bool depends(graph::Value* result, const graph::Value* input) {
+  bool reaches = false;
+  graph::each_in_history({result}, [&](graph::Value* v) { return !(reaches |= v == input); });
+  return reaches;
+}
+
 }  // namespace
 
-GradientParts gradient_parts(const graph::Partition& p) {
+GradientParts gradient_parts(const graph::Partition& p, const graph::Joint& joint) {
   static const op::Operator& add = op::get("add");
   auto& g = p.backward;
   size_t saved = p.saved_inputs.size(), tangents = g.inputs.size() - saved;
@@ -76,7 +84,14 @@ GradientParts gradient_parts(const graph::Partition& p) {
     parts.of_tangent.push_back(part);
   }
   for (auto* v : g.outputs) {
+    size_t place = parts.of_gradient.size();
     auto& of = parts.of_gradient.emplace_back(size_t(parts.count));
+    if (v && !is_gradient[size_t(v->id)]) {
+      auto* input = joint.graph.inputs[size_t(joint.wrt[place])];
+      for (size_t k = 0; k < parts.of_tangent.size(); ++k)
+        if (depends(joint.graph.outputs[size_t(joint.tangent_of[k])], input))
+          of[size_t(parts.of_tangent[k])] = true;
+    }
     if (!v || !is_gradient[size_t(v->id)]) continue;
     for (size_t k : from[size_t(v->id)])
       if (int part = number[sets.find(k)]; part >= 0) of[size_t(part)] = true;

@@ -15,8 +15,9 @@ struct GradientParts {
 
 // Two tangents belong to the same part if a call takes both to a gradient, or if both need a saved value that the forward pass has
 // computed. A last sum of the gradients of different calls joins nothing: eager mode rounds the gradient of each call, too.
+// A gradient that is constant, such as that of sign(), belongs to the parts of all results that depend on its input.
 // The program of a part learns sizes from its own inputs alone, so that the backward graph must have fixed sizes.
 //   cost: linear in nodes, times the number of gradients that sums add up
-GradientParts gradient_parts(const graph::Partition& p);
+GradientParts gradient_parts(const graph::Partition& p, const graph::Joint& joint);
 
 }  // namespace facula::run
