@@ -1,14 +1,13 @@
 // Products of 8-bit integers by oneDNN, with its attributes for zero points, scales and rounding. Processors without VNNI sum pairs of
 // products in saturating 16 bits there; these compute the reference definition, whose sums are exact.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <list>
 
 #include "facula/base/settings.h"
 #include "facula/device/cpu/cpu.h"
 #include "facula/device/cpu/onednn.h"
 #include "facula/op/registry.h"
+#include "facula/tensor/derived.h"
 
 namespace facula::device::cpu {
 
@@ -120,33 +119,16 @@ Plan make_plan(const Problem& p) {
 
 const codegen::Thing product_thing("8-bit product", [](codegen::Words) {});
 
-// Weights in the layouts of primitives. An entry holds the storage, so that no other weight gets its address; entries whose storage
-// nobody else holds are dropped when the next weight is packed.
-struct Packed {
-  Storage storage;
-  Key key;
-  std::shared_ptr<void> memory;
-};
-std::shared_ptr<void> packed_weight(const Plan& plan, Key key, const Tensor& weight) {
-  constexpr size_t kMost = 1024;
-  static auto& mutex = *new TableMutex;
-  static auto& all = *new std::list<Packed>;
+// The weight in the layout of a primitive.
+Storage packed_weight(const Plan& plan, Key key, const Tensor& weight) {
+  auto pack = [&](void* to) { plan.reorder.run({weight.impl()->data_ptr(), to}); };
   key.push_back(weight.offset().concrete());
-  key.push_back(weight.version());
-  std::lock_guard lock(mutex);
-  for (auto it = all.begin(); it != all.end(); ++it)
-    if (it->storage.get() == weight.impl()->storage.get() && it->key == key) {
-      all.splice(all.begin(), all, it);
-      return all.front().memory;
-    }
-  all.remove_if([](const Packed& p) { return p.storage->use_count() == 1; });
-  void* memory = std::aligned_alloc(64, (plan.weight_bytes + 63) / 64 * 64);
-  if (!memory) throw std::bad_alloc();
-  std::shared_ptr<void> owned(memory, [](void* p) { std::free(p); });
-  plan.reorder.run({weight.data_ptr(), memory});
-  all.push_front({weight.impl()->storage, key, owned});
-  if (all.size() > kMost) all.pop_back();
-  return owned;
+  if (Storage retained =
+          derived(*weight.impl()->storage, {key.data(), key.size()}, 0, plan.weight_bytes, pack))
+    return retained;
+  auto memory = make_ref<StorageImpl>(plan.weight_bytes, Device{});
+  pack(memory->data());
+  return memory;
 }
 
 // Computes the problem; returns false if oneDNN has no good implementation.
@@ -154,11 +136,11 @@ bool compute(const Problem& p, const Call& c, const Tensor& input, const Tensor&
   Key key = p.key();
   auto& plan = planned<Plan>(product_thing, key, [&] { return make_plan(p); });
   if (plan.refused) return false;
-  std::shared_ptr<void> held;
-  const void* packed = weight.data_ptr();
+  Storage held;
+  const void* packed = weight.impl()->data_ptr();
   if (plan.reordered) {
     held = packed_weight(plan, key, weight);
-    packed = held.get();
+    packed = held->data();
   }
   int32_t zero_points[2] = {0, 0};
   Tensor multiplier, bias;
