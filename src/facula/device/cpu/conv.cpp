@@ -10,6 +10,7 @@
 #include "facula/device/cpu/cpu.h"
 #include "facula/device/cpu/depthwise.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/device/cpu/tile_conv.h"
 #include "facula/device/cpu/winograd.h"
 #include "facula/op/registry.h"
 #include "facula/tensor/derived.h"
@@ -549,6 +550,34 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   return true;
 }
 
+// ---- a matrix unit
+
+Tensor in_nhwc(const Tensor& t) { return t.is_channels_last() ? t : nhwc_copy(t, t.dtype()); }
+// Computes a pass as a product by tiles where that is faster; false if it is not. The images are row-major or NHWC.
+bool by_tiles(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
+              const Tensor& bias) {
+  if (s.groups != 1) return false;
+  TileConv t{input.dtype(), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw, s.oh, s.ow, {}, {}, {}};
+  for (int k = 0; k < 2; ++k)
+    t.stride[k] = s.stride[k], t.padding[k] = s.padding[k], t.dilation[k] = s.dilation[k];
+  const int64_t taps = s.kh * s.kw, windows = s.n * s.oh * s.ow;
+  const int parts = pass == Pass::forward ? tile_conv_parts(t, windows, s.o, taps * s.c)
+                    : pass == Pass::input ? tile_conv_parts(t, s.n * s.h * s.w, s.c, taps * s.o)
+                                          : tile_conv_parts(t, s.o, taps * s.c, windows);
+  if (!parts) return false;
+  if (pass == Pass::weight) {
+    tile_conv_backward_weight(t, parts, in_nhwc(input), in_nhwc(output), weight);
+    if (bias.defined()) sum_of_channels(output, bias);
+    return true;
+  }
+  const Tensor& result = pass == Pass::forward ? output : input;
+  Tensor to = result.is_channels_last() ? result : empty_nhwc(result, result.dtype());
+  if (pass == Pass::forward) tile_conv(t, parts, in_nhwc(input), weight, bias, to);
+  else tile_conv_backward_input(t, parts, in_nhwc(output), weight, to);
+  if (!to.is_same(result)) copy(result, to);
+  return true;
+}
+
 // ---- unfolding: columns[c * kh * kw, oh * ow] of one image and group
 template <class T>
 void unfold(const Shape& s, int64_t channels, const T* image, T* columns) {
@@ -715,7 +744,7 @@ Results conv2d(const Call& c, Out out) {
     bool done = true;
     if (s.c == 0) fill_zero(y);
     else if (library)
-      done = by_onednn(s, Pass::forward, x, k, y, b);
+      done = by_tiles(s, Pass::forward, x, k, y, b) || by_onednn(s, Pass::forward, x, k, y, b);
     else by_unfolding(s, Pass::forward, dense(x), k, y);
     if (done && b.defined() && (!library || s.c == 0)) {
       static const op::Operator& add = op::get("add");
@@ -741,7 +770,7 @@ Results conv2d_backward_input(const Call& c, Out out) {
     Tensor y = images(grad, d), k = weights(weight, d, library && s.groups == 1), x = to.tensor();
     bool done = true;
     if (empty(y)) fill_zero(x);
-    else if (library) done = by_onednn(s, Pass::input, x, k, y, {});
+    else if (library) done = by_tiles(s, Pass::input, x, k, y, {}) || by_onednn(s, Pass::input, x, k, y, {});
     else by_unfolding(s, Pass::input, x, k, dense(y));
     if (done) to.finish();
     return done;
@@ -767,7 +796,8 @@ Results conv2d_backward_weight(const Call& c, Out out) {
     bool nothing = empty(k) || empty(y) || empty(x), done = true;
     if (nothing) fill_zero(k);
     else if (library)
-      done = by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));
+      done = by_tiles(s, Pass::weight, x, k, y, b) ||
+             by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));
     else by_unfolding(s, Pass::weight, dense(x), k, dense(y));
     if (done && with_bias && (!library || nothing)) sum_of_channels(y, b);
     if (!done) return false;
