@@ -1,5 +1,6 @@
 // Products of 8-bit integers by oneDNN, with its attributes for zero points, scales and rounding. Processors without VNNI sum pairs of
-// products in saturating 16 bits there; these compute the reference definition, whose sums are exact.
+// products in saturating 16 bits there; on these generated kernels compute them (byte_product.h), whose sums are exact, and the reference
+// definition what they do not.
 #include <algorithm>
 #include <cstring>
 
@@ -134,13 +135,14 @@ Storage packed_weight(const Plan& plan, Key key, const Tensor& weight) {
 
 // ---- generated kernels
 
-// Whether generated kernels compute the problem: where FACULA_PRODUCTS wants them, or they are faster. All ways give the same bits.
+// Whether generated kernels compute the problem: where FACULA_PRODUCTS wants them, or oneDNN's sums are not exact. All ways give the
+// same bits.
 bool is_generated(const Problem& p, int64_t zero_point) {
   const int64_t least = p.input_type == DType::Int8 ? -128 : 0;
   const bool representable = zero_point >= least && zero_point < least + 256;
   if (p.grouped() || (p.convolution && !representable)) return false;
   if (!settings().products.empty()) return settings().products == "generated";
-  return false;
+  return !sums_are_exact();
 }
 
 void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out) {
