@@ -14,7 +14,7 @@ def restored():
 
 
 def both_ways(run):
-    """Returns the results of generated kernels and of the library; the first ones also with a retained pack."""
+    """Returns the results of generated kernels, the last ones with a retained pack, and of the library."""
     C.set_setting("products", "generated")
     results = [run() for _ in range(3)]
     C.set_setting("products", "library")

@@ -23,7 +23,7 @@ using Released = std::vector<Storage>;
 
 }  // namespace
 
-// What is known of one storage. All of it is guarded by one lock.
+// The derived data of one storage, guarded by the lock of the table.
 struct DerivedData {
   struct Entry {
     std::vector<int64_t> key;
@@ -62,7 +62,7 @@ Table& table() {
 bool make_room(size_t bytes, Released& released) {
   auto& t = table();
   const int64_t tensors = memory_stats().current_bytes - t.counts.bytes;
-  const int64_t most = std::min(settings().kept_packs << 20, std::max(tensors, kAlways));
+  const int64_t most = std::min(settings().retained_packs << 20, std::max(tensors, kAlways));
   auto fits = [&] { return t.counts.bytes + int64_t(bytes) <= most; };
   if (fits() || int64_t(bytes) > most) return fits();
   for (auto* d : t.all)
@@ -178,7 +178,7 @@ Storage allocated(size_t bytes) {
 
 Storage derived(StorageImpl& elements, std::span<const int64_t> key, int direction, size_t bytes,
                 const std::function<void(void*)>& fill) {
-  if (elements.is_written_unseen() || settings().kept_packs <= 0) return {};
+  if (elements.is_written_unseen() || settings().retained_packs <= 0) return {};
   Answer answer = request(elements, key, direction, bytes);
   if (answer.memory || !answer.wanted) return answer.memory;
   Storage memory = allocated(bytes);

@@ -1,4 +1,4 @@
-// Derived data: what was computed from the elements of a storage and is retained beside it until they are written, such as a weight
+// Derived data: memory that was computed from the elements of a storage and is retained until these are written, such as a weight
 // packed for matrix products. It saves time and nothing else: what is computed from retained data has the bits of what is
 // computed from the elements.
 //
@@ -8,7 +8,7 @@
 // Data is retained at the second request for one version of the elements. A weight that is trained is read in one direction by the
 // forward pass, in the other one by the backward pass, and then written; so a request in the other direction drops what
 // was retained, and training takes no more memory. All retained data takes no more than tensors do (or 16 MiB),
-// nor than FACULA_KEPT_PACKS; what was not asked for lately gives way.
+// nor than FACULA_RETAINED_PACKS; what was not asked for lately gives way.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -69,7 +69,7 @@ class ByteTask : public NestBuilder {
     });
   }
 
-  // As catalog/quantized.cpp rounds sums.
+  // The element of the result for a sum, rounded in the order of catalog/quantized.cpp.
   Expr finished(Expr sum, Expr column) const {
     if (v_.result == DType::Int32) return sum;
     Expr y = cast(sum, DType::Float32) * read(B::multiplier, column);

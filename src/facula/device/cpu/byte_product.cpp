@@ -57,17 +57,33 @@ void pack(const ByteWeight& b, int64_t taps, int64_t terms, const PackedWeight& 
   });
 }
 
+Storage packed_weight(const ByteWeight& b, int64_t taps, int64_t terms, const PackedWeight& form) {
+  auto fill = [&](void* to) { pack(b, taps, terms, form, to); };
+  const int64_t key[] = {reinterpret_cast<const char*>(b.data) - static_cast<const char*>(b.storage->data()),
+                         b.columns,
+                         b.column_stride,
+                         b.term_stride,
+                         b.tap_stride,
+                         taps,
+                         terms,
+                         form.lanes};
+  if (Storage retained = derived(*b.storage, key, 0, form.bytes(), fill)) return retained;
+  auto memory = make_ref<StorageImpl>(form.bytes(), Device{});
+  fill(memory->data());
+  return memory;
+}
+
 // Copies `terms` bytes as words that are `step` words apart; the last word is filled up with anything.
 inline void copy_words(const uint8_t* from, int64_t terms, uint32_t flip, int64_t step, uint32_t* to) {
-  const int64_t whole = terms / kWord;
-  for (int64_t w = 0; w < whole; ++w, to += step) {
+  const int64_t full = terms / kWord;
+  for (int64_t w = 0; w < full; ++w, to += step) {
     uint32_t x;
     std::memcpy(&x, from + w * kWord, sizeof x);
     *to = x ^ flip;
   }
-  if (whole * kWord == terms) return;
+  if (full * kWord == terms) return;
   uint32_t x = 0;
-  std::memcpy(&x, from + whole * kWord, size_t(terms - whole * kWord));
+  std::memcpy(&x, from + full * kWord, size_t(terms - full * kWord));
   *to = x ^ flip;
 }
 
@@ -81,21 +97,7 @@ void multiply(const ByteRows& left, int64_t m, int64_t taps, int64_t terms, cons
   v.result = out.dtype, v.bias = out.bias != nullptr, v.relu = out.relu;
   const int64_t width = v.vectors * lanes;
   const PackedWeight form{taps * tap_words, ceil_div(right.columns, width) * v.vectors, lanes};
-  auto fill = [&](void* to) { pack(right, taps, terms, form, to); };
-  const int64_t key[] = {reinterpret_cast<const char*>(right.data) -
-                             static_cast<const char*>(right.storage->data()),
-                         right.columns,
-                         right.column_stride,
-                         right.term_stride,
-                         right.tap_stride,
-                         taps,
-                         terms,
-                         lanes};
-  Storage packed = derived(*right.storage, key, 0, form.bytes(), fill);
-  if (!packed) {
-    packed = make_ref<StorageImpl>(form.bytes(), Device{});
-    fill(packed->data());
-  }
+  const Storage packed = packed_weight(right, taps, terms, form);
   // Bytes with sign are read as ones without, 128 larger.
   const int32_t shift = left.zero_point + (left.has_sign ? 128 : 0);
   std::vector<int32_t> corrections(size_t(form.strips * lanes));

@@ -132,8 +132,8 @@ void set_product(const GeneratedProduct& p, const ProductBlocks& blocks, int64_t
   std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + operands);
 }
 
-Storage kept_pack(const GeneratedProduct& p, Packing packing, int64_t form, size_t bytes,
-                  const std::function<void(void*)>& pack) {
+Storage retained_pack(const GeneratedProduct& p, Packing packing, int64_t form, size_t bytes,
+                      const std::function<void(void*)>& pack) {
   constexpr int64_t kMostRows = 2048;  // packing takes less than a hundredth of a product of more rows
   if (!p.b.storage || p.count != 1 || p.m > kMostRows) return {};
   const auto* begin = static_cast<const char*>(p.b.storage->data());
@@ -163,9 +163,10 @@ void run(const GeneratedProduct& p) {
 void run(const GeneratedProduct& p, const schedule::ProductTiles& tiles) {
   internal_check(p.m > 0 && p.n > 0 && p.k > 0) << "a product of " << p.m << "x" << p.k << "x" << p.n;
   internal_check(tiles.terms <= schedule::kMostTerms) << "K blocks of " << tiles.terms;
-  auto whole = [&](void* to) { pack(p, 0, p.n, strips_of(p.n, tiles), to); };
-  if (auto kept = kept_pack(p, Packing::strips, tiles.vectors, packed_bytes(p, strips_of(p.n, tiles)), whole))
-    return multiply(p, tiles, {kept, 0}, 0, p.n);
+  auto pack_all = [&](void* to) { pack(p, 0, p.n, strips_of(p.n, tiles), to); };
+  if (auto retained =
+          retained_pack(p, Packing::strips, tiles.vectors, packed_bytes(p, strips_of(p.n, tiles)), pack_all))
+    return multiply(p, tiles, {retained, 0}, 0, p.n);
   int64_t row_bytes = p.k * int64_t(sizeof(float)) * (p.b.batch ? p.count : 1);
   int64_t most = std::max(kMostPacked / row_bytes / tiles.block_columns, int64_t(1)) * tiles.block_columns;
   for (int64_t first = 0; first < p.n; first += most) {

@@ -17,7 +17,7 @@ struct MatrixOperand {
   const void* data;
   Adjacent adjacent;
   int64_t stride, batch;
-  StorageImpl* storage = nullptr;  // has the elements, and may retain them packed (kept_pack); or null
+  StorageImpl* storage = nullptr;  // has the elements, and may retain them packed (retained_pack); or null
 };
 // Windows of images as an operand, for run_by_tiles (tile_nest.h).
 struct WindowOperand {

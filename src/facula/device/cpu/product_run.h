@@ -40,8 +40,8 @@ inline ProductForm form_of(const GeneratedProduct& p) {
 enum class Packing : int64_t { strips, tiles };
 // The packed right operand that its storage retains, or that `pack` writes and it retains from now on (tensor/derived.h); null if it
 // is packed for this call. `form`: what its layout depends on besides shape, strides and dtype.
-Storage kept_pack(const GeneratedProduct& p, Packing packing, int64_t form, size_t bytes,
-                  const std::function<void(void*)>& pack);
+Storage retained_pack(const GeneratedProduct& p, Packing packing, int64_t form, size_t bytes,
+                      const std::function<void(void*)>& pack);
 
 using Buffers = std::array<void*, kMostBuffers>;
 using Params = std::array<int64_t, kMostParams>;

@@ -140,8 +140,8 @@ int tile_conv_parts(const TileConv& s, int64_t rows, int64_t columns, int64_t te
   // Places are offsets of 32 bits.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const bool fits = s.n * s.h * s.w * s.c <= kMost && s.n * s.oh * s.ow * s.o <= kMost;
-  const bool known = s.dtype == DType::Float32 || s.dtype == DType::BFloat16;
-  if (!fits || !known || s.o == 0 || s.c == 0) return 0;
+  const bool has_dtype = s.dtype == DType::Float32 || s.dtype == DType::BFloat16;
+  if (!fits || !has_dtype || s.o == 0 || s.c == 0) return 0;
   const bool wide = s.dtype == DType::Float32;
   const int parts = wide ? kMostParts - int(matmul_precision()) : 1;
   if (settings().products == "tiles") return parts;

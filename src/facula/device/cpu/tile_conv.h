@@ -1,4 +1,4 @@
-// Convolutions by a matrix unit, as products of which one operand consists of windows of NHWC images (tile_nest.h): forward, and both
+// Convolutions by a matrix unit, as products with windows of NHWC images for one operand (tile_nest.h): forward, and both
 // gradients. Numbers are divided into parts as in other products by tiles, so results are as exact, and bits are the same for any number
 // of threads.
 #pragma once

@@ -152,10 +152,10 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
   internal_check(p.k > 0 && parts > 0 && parts <= kMostParts)
       << "a product of " << p.m << "x" << p.k << "x" << p.n << " by " << parts << " parts";
   auto blocks = blocks_of(p, parts, p.windows != nullptr);
-  const Panels whole(p, parts, p.n, blocks.terms);
-  const Storage kept = kept_pack(p, Packing::tiles, parts, whole.bytes(),
-                                 [&](void* to) { pack(p, parts, whole, 0, p.n, to); });
-  if (kept) blocks = blocks_of(p, parts, true);
+  const Panels all(p, parts, p.n, blocks.terms);
+  const Storage retained = retained_pack(p, Packing::tiles, parts, all.bytes(),
+                                         [&](void* to) { pack(p, parts, all, 0, p.n, to); });
+  if (retained) blocks = blocks_of(p, parts, true);
   auto& kernel = kernel_of_tiles(variant_of(p, parts, blocks.packs_right));
   if (codegen::records_kernels() && !p.windows) {  // for other numbers of threads and other sizes, too
     kernel_of_tiles(variant_of(p, parts, !blocks.packs_right));
@@ -185,7 +185,7 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
     }
     run_tasks(kernel, buffers, params, each, params[P::tasks]);
   };
-  if (kept) return multiply(0, p.n, &whole, kept->data());
+  if (retained) return multiply(0, p.n, &all, retained->data());
   if (blocks.packs_right) return multiply(0, p.n, nullptr, nullptr);
   constexpr int64_t kMostPanels =
       2 * kMostPacked;  // bytes, because parts take half as much again as the numbers

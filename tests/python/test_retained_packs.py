@@ -32,11 +32,11 @@ def normal(*sizes):
 
 
 def without_packs(run):
-    C.set_setting("kept_packs", 0)
+    C.set_setting("retained_packs", 0)
     try:
         return run()
     finally:
-        C.set_setting("kept_packs", 1024)
+        C.set_setting("retained_packs", 1024)
 
 
 def used_by(run):
@@ -55,7 +55,7 @@ def fresh_product(x, w):
     return without_packs(lambda: F.linear(x, w.detach().clone()))
 
 
-def kept(x, w):
+def retain(x, w):
     """Multiplies until the packed weight is retained and used."""
     for _ in range(2):
         F.linear(x, w)
@@ -113,7 +113,7 @@ WRITES = {
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_a_written_weight_is_packed_anew(write):
     x, w = normal(ROWS, TERMS), normal(COLUMNS, TERMS)
-    kept(x, w)
+    retain(x, w)
     before = F.linear(x, w)
     write(w)
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_a_written_weight_is_packed_anew(write):
 
 def test_memory_that_numpy_shares_is_never_retained():
     x, w = normal(ROWS, TERMS), normal(COLUMNS, TERMS)
-    kept(x, w)
+    retain(x, w)
     array = w.numpy()
     for k in range(4):
         array[0, 0] = k
@@ -149,8 +149,8 @@ def test_a_program_that_writes_a_weight_between_products_reads_what_it_wrote():
         assert same_bits(w, v)
 
 
-def train(kept_packs, compiled, optimizer):
-    C.set_setting("kept_packs", kept_packs)
+def train(retained_packs, compiled, optimizer):
+    C.set_setting("retained_packs", retained_packs)
     facula.manual_seed(3)
     model = facula.nn.Sequential(facula.nn.Linear(40, 64), facula.nn.GELU(), facula.nn.Linear(64, 48))
     opt = optimizer(model.parameters())
@@ -176,7 +176,7 @@ def test_training_has_the_same_bits_with_packs(name, compiled):
         want = train(0, compiled, make)
         got = train(1024, compiled, make)
     finally:
-        C.set_setting("kept_packs", 1024)
+        C.set_setting("retained_packs", 1024)
     for y, z in zip(got, want, strict=True):
         assert same_bits(y, z)
 
@@ -198,7 +198,7 @@ def test_packs_go_with_their_weight():
     gc.collect()
     start = C.derived_counts()["bytes"]
     x, w = normal(ROWS, TERMS), normal(COLUMNS, TERMS)
-    kept(x, w)
+    retain(x, w)
     assert C.derived_counts()["bytes"] >= start + 4 * TERMS * COLUMNS
     del w
     gc.collect()
@@ -224,7 +224,7 @@ def test_views_of_one_memory_have_their_own_packs():
 
 def test_copies_have_no_packs_of_the_original():
     x, w = normal(ROWS, TERMS), normal(COLUMNS, TERMS)
-    kept(x, w)
+    retain(x, w)
     for other in (w.clone(), copy.deepcopy(w), pickle.loads(pickle.dumps(w))):
         other.add_(1)
         assert same_bits(F.linear(x, other), fresh_product(x, other))
@@ -233,7 +233,7 @@ def test_copies_have_no_packs_of_the_original():
 
 def test_a_resized_weight_is_packed_anew():
     x, w = normal(ROWS, TERMS), normal(COLUMNS, TERMS)
-    kept(x, w)
+    retain(x, w)
     storage, held = w.untyped_storage(), w.clone()
     storage.resize_(0)
     storage.resize_(4 * TERMS * COLUMNS)
@@ -243,7 +243,7 @@ def test_a_resized_weight_is_packed_anew():
 
 def test_emptying_the_caches_releases_packs():
     x, w = normal(ROWS, TERMS), normal(COLUMNS, TERMS)
-    kept(x, w)
+    retain(x, w)
     C.empty_cache() if hasattr(C, "empty_cache") else facula.cpu.empty_cache()
     assert C.derived_counts()["bytes"] == 0
     assert same_bits(F.linear(x, w), fresh_product(x, w))
@@ -279,7 +279,7 @@ for _ in range(3): F.linear(x, w)
 pid = os.fork()
 w.add_(1 + (pid == 0))
 for _ in range(3): y = F.linear(x, w)
-C.set_setting("kept_packs", 0)
+C.set_setting("retained_packs", 0)
 ok = bool((y == F.linear(x, w.clone())).all())
 if pid == 0: os._exit(0 if ok else 1)
 assert ok and os.waitpid(pid, 0)[1] == 0
@@ -307,8 +307,8 @@ def test_convolutions_retain_reordered_weights(kernel, padding, channels, result
 
 
 def test_convolutions_train_with_the_same_bits():
-    def steps(kept_packs):
-        C.set_setting("kept_packs", kept_packs)
+    def steps(retained_packs):
+        C.set_setting("retained_packs", retained_packs)
         facula.manual_seed(1)
         model = facula.nn.Sequential(
             facula.nn.Conv2d(32, 32, 3, padding=1), facula.nn.ReLU(), facula.nn.Conv2d(32, 32, 3, padding=1)
@@ -326,7 +326,7 @@ def test_convolutions_train_with_the_same_bits():
     try:
         want, got = steps(0), steps(1024)
     finally:
-        C.set_setting("kept_packs", 1024)
+        C.set_setting("retained_packs", 1024)
     for y, z in zip(got, want, strict=True):
         assert same_bits(y, z)
 
