@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "facula/base/settings.h"
+#include "facula/codegen/compiler.h"
 #include "facula/device/cpu/byte_product.h"
 #include "facula/device/cpu/cpu.h"
 #include "facula/device/cpu/onednn.h"
@@ -142,7 +143,7 @@ bool is_generated(const Problem& p, int64_t zero_point) {
   const bool representable = zero_point >= least && zero_point < least + 256;
   if (p.grouped() || (p.convolution && !representable)) return false;
   if (!settings().products.empty()) return settings().products == "generated";
-  return !sums_are_exact();
+  return !sums_are_exact() && codegen::can_compile();
 }
 
 void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out) {
