@@ -271,7 +271,7 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype) {
   if (!dtype || n.sizes.size()) n.infer(data, 0);  // also checks that it is no ragged list
   DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
   Tensor t = Tensor::empty(IntSpan(n.sizes), d);
-  char* to = static_cast<char*>(t.data_ptr());
+  char* to = static_cast<char*>(t.impl()->data_ptr());
   n.fill(data, 0, to, d);
   return n.completed(std::move(t));
 }

@@ -8,6 +8,7 @@
 #include "facula/op/registry.h"
 #include "facula/schedule/fuse.h"
 #include "facula/tensor/change_strides.h"
+#include "facula/tensor/derived.h"
 #include "parse.h"
 #include "tensor.h"
 #include "types.h"
@@ -202,6 +203,12 @@ PyObject* layout_counts_(PyObject*, PyObject*) {
                        "reordered", (long long)c.reordered);
 }
 
+PyObject* derived_counts_(PyObject*, PyObject*) {
+  auto c = derived_counts();
+  return Py_BuildValue("{s:L,s:L,s:L,s:L}", "bytes", (long long)c.bytes, "retained", (long long)c.retained,
+                       "used", (long long)c.used, "dropped", (long long)c.dropped);
+}
+
 #define FACULA_FAST(f) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)), METH_FASTCALL | METH_KEYWORDS
 PyMethodDef functions[] = {
     {"inspect_operator", inspect_operator, METH_O,
@@ -218,6 +225,8 @@ PyMethodDef functions[] = {
      "The order that a tensor's elements lie in, or None: as its strides say."},
     {"layout_counts", layout_counts_, METH_NOARGS,
      "How many tensors were made in a physical layout, restored to the logical one, and copied into another order for a library."},
+    {"derived_counts", derived_counts_, METH_NOARGS,
+     "Bytes of packed weights that are retained now, and how many were retained, used again and dropped."},
     {nullptr, nullptr, 0, nullptr}};
 #undef FACULA_FAST
 

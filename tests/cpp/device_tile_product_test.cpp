@@ -284,12 +284,14 @@ std::vector<float> interpreted(Example& e, const TileVariant& v, int64_t rows, i
   std::vector<int64_t> params(Q::count);
   params[Q::n] = p.n, params[Q::k] = p.k, params[Q::stride] = p.b.stride;
   params[Q::panels] = params[Q::tasks] = (p.n + 31) / 32, params[Q::steps] = (p.k + 31) / 32;
+  params[Q::terms] = terms;
   size_t panels = size_t(params[Q::panels]),
          packed_size = panels * size_t(params[Q::steps] * v.parts * loop::kPanelStep);
   std::vector<int32_t> packed(packed_size, -1);
-  std::vector<float> ranges(2 * panels);
+  std::vector<float> ranges(2 * panels * size_t((p.k + terms - 1) / terms));
   loop::Nest pack = prepared(tile_pack_nest({p.b.adjacent, v.parts, DType::Float32, v.lanes}));
-  void* pointers[] = {e.b.x.data(), packed.data(), ranges.data()};
+  int32_t none = 0;  // no places of windows
+  void* pointers[] = {e.b.x.data(), packed.data(), ranges.data(), &none};
   loop::interpret(pack, pointers, params);
 
   using P = ProductParam;
@@ -312,6 +314,7 @@ std::vector<float> interpreted(Example& e, const TileVariant& v, int64_t rows, i
   for (auto& d : {floats(e.out.x), bytes_of(numbers, 2, DType::Float32), floats(e.out.x), floats(e.b.x)})
     data.push_back(d);
   if (!v.packs_right) data.push_back(floats(ranges));
+  data.push_back(bytes_of(&none, 1, DType::Int32));
   if (v.form.epilogue.value) data.push_back(floats(e.bias));
   test::run_tasks(std::move(t), data, params);
   std::vector<float> result(e.out.x.size());

@@ -22,6 +22,7 @@ namespace facula {
   _(fuse, "FACULA_FUSE", bool, true, "run composites as fused programs (false: operator by operator)")              \
   _(libraries, "FACULA_LIBRARIES", bool, true, "run library operators by libraries (false: by their slow references)") \
   _(products, "FACULA_PRODUCTS", std::string, "", "what multiplies matrices: generated, tiles or library (default: the faster)") \
+  _(retained_packs, "FACULA_RETAINED_PACKS", int64_t, 1024, "MiB of packed weights to retain between calls, never more than tensors have (0: none)") \
   _(shipped_cache, "FACULA_SHIPPED_CACHE", std::string, "", "folder of the kernel cache filled at build time")
 
 struct Settings {

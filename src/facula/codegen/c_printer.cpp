@@ -93,7 +93,7 @@ const char* type_name(DType d) {
 bool says_twice(Fn f, DType d) {
   if (is_real(d)) return f == Fn::isnan;
   return f == Fn::max || f == Fn::min || f == Fn::fmax || f == Fn::fmin || f == Fn::abs || f == Fn::sign ||
-         f == Fn::relu;
+         f == Fn::relu || f == Fn::dot_bytes;
 }
 std::string listed(const std::vector<std::string>& x) {
   std::string s;
@@ -136,6 +136,14 @@ std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool n
     case Fn::bit_or:
     case Fn::bit_xor: return type + "(" + x[0] + " " + infix(f) + " " + x[1] + ")";
     case Fn::fma: return type + "(" + word(0) + " * " + word(1) + " + " + word(2) + ")";
+    case Fn::dot_bytes: {
+      std::string sum = word(2);
+      for (int k = 0; k < 32; k += 8) {
+        std::string by = " >> " + std::to_string(k) + ")";
+        sum += " + (uint64_t)((int64_t)(uint8_t)(" + x[0] + by + " * (int8_t)(" + x[1] + by + ")";
+      }
+      return type + "(" + sum + ")";
+    }
     case Fn::neg: return type + "(0 - " + word(0) + ")";
     case Fn::abs: return type + "(" + x[0] + " < 0 ? 0 - " + word(0) + " : " + word(0) + ")";
     case Fn::sign: return type + "((" + x[0] + " > 0) - (" + x[0] + " < 0))";

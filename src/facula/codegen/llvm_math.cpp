@@ -207,6 +207,20 @@ V ScalarMath::instruction(Fn f, DType d, std::span<llvm::Value* const> a) {
   return map(("facula_map_" + std::string(loop::name(f))).c_str(), x, a.size() > 1 ? a[1] : nullptr);
 }
 
+V ScalarMath::dot_bytes(V x, V y, V sum) {
+  bool vnni = f_.getFnAttribute("target-features").getValueAsString().contains("+avx512vnni");
+  auto* v = dyn_cast<FixedVectorType>(x->getType());
+  unsigned lanes = v ? v->getNumElements() : 1;
+  if (vnni && lanes == 16) return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpdpbusd_512, {}, {sum, x, y});
+  if (vnni && lanes == 8) return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpdpbusd_256, {}, {sum, x, y});
+  for (int64_t k = 0; k < 4; ++k) {
+    V left = b_.CreateAnd(b_.CreateLShr(x, integer(8 * k, x)), integer(255, x));
+    V right = b_.CreateAShr(b_.CreateShl(y, integer(24 - 8 * k, y)), integer(24, y));
+    sum = b_.CreateAdd(sum, b_.CreateMul(left, right));
+  }
+  return sum;
+}
+
 // True if x fills an AVX-512 register.
 bool ScalarMath::is_register(V x) {
   auto* v = dyn_cast<FixedVectorType>(x->getType());
@@ -574,6 +588,7 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     }
     case Fn::fma:
       return is_bool ? b_.CreateOr(b_.CreateAnd(x, y), a[2]) : b_.CreateAdd(b_.CreateMul(x, y), a[2]);
+    case Fn::dot_bytes: return dot_bytes(x, y, a[2]);
     default: break;
   }
   supported_check(false, loop::name(f)) << "not defined for " << d;

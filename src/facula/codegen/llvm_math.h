@@ -73,6 +73,7 @@ class ScalarMath {
   V floating(loop::Fn f, V x, V y);
   V integral(loop::Fn f, DType d, std::span<llvm::Value* const> a);
   V int_divide(loop::Fn f, bool is_signed, V x, V y);
+  V dot_bytes(V x, V y, V sum);
   V int_pow(V x, V y, bool is_signed), int_gcd(V x, V y, bool is_signed);
   V fmod(V x, V y);
   V decode(V v, const Float8Format& f), encode(V v, const Float8Format& f);

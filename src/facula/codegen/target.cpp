@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "facula/base/matrix_unit.h"
 #include "facula/base/processor.h"
 #include "facula/codegen/kernel.h"
@@ -7,6 +9,7 @@ namespace {
 struct Target {
   loop::LaneLimits limits;
   std::string features;
+  bool multiplies_bytes = false;  // by instructions for Fn::dot_bytes
 };
 
 Target detect() {
@@ -15,7 +18,8 @@ Target detect() {
   bool gathers = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
   if (vector_bytes() == 64)
     return {{.lanes = 16, .gathers = gathers, .packed_bytes = 64},
-            common + "+avx512f+avx512bw+avx512dq+avx512vl"};
+            common + "+avx512f+avx512bw+avx512dq+avx512vl",
+            bool(__builtin_cpu_supports("avx512vnni"))};
   return {{.lanes = 8}, common};
 }
 const Target& target() {
@@ -29,10 +33,19 @@ const loop::LaneLimits& lane_limits() { return target().limits; }
 std::string target_features() { return target().features; }
 
 std::string target_features(const loop::Nest& n) {
-  bool tiles = false;
-  loop::each_statement(n.body,
-                       [&](const loop::Statement& s) { tiles |= s.kind == loop::Statement::Kind::tiles; });
-  return target_features() + (tiles && has_matrix_unit() ? "+amx-tile+amx-bf16" : "");
+  bool tiles = false, bytes = false;
+  // Words of four bytes are read from buffers of Int32.
+  const bool words =
+      std::ranges::any_of(n.buffers, [](const loop::Buffer& b) { return b.dtype == DType::Int32; });
+  auto look = [&](loop::Expr x) { bytes |= x->kind == loop::Kind::call && x->fn == loop::Fn::dot_bytes; };
+  loop::each_statement(n.body, [&](const loop::Statement& s) {
+    tiles |= s.kind == loop::Statement::Kind::tiles;
+    if (words) loop::each_expression(s, [&](loop::Expr x) { loop::visit(x, look); });
+  });
+  std::string features = target_features();
+  if (tiles && has_matrix_unit()) features += "+amx-tile+amx-bf16";
+  if (bytes && target().multiplies_bytes) features += "+avx512vnni";
+  return features;
 }
 
 }  // namespace facula::codegen

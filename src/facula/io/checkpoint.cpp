@@ -57,7 +57,7 @@ Value read(ArchiveReader& archive, const std::string& folder, const std::string&
               << " elements of " << dtype << " are expected";
           Ints sizes{numel};
           t = Tensor::empty(IntSpan(sizes), dtype);
-          if (bytes) archive.read(record, t.data_ptr());
+          if (bytes) archive.read(record, t.impl()->data_ptr());
         }
         user_check(t.dtype() == dtype, "load")
             << path << " views storage " << key << " as " << t.dtype() << " and as " << dtype;

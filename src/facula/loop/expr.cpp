@@ -202,6 +202,7 @@ bool allowed(Fn f, DType d) {
     case Fn::times_ndtr:
     case Fn::times_sigmoid:
     case Fn::any_pow: return is_floating(d);
+    case Fn::dot_bytes: return d == DType::Int32;
     case Fn::far_sin:
     case Fn::far_cos:
     case Fn::far_tan: return d == DType::Float64;

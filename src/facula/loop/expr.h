@@ -74,13 +74,15 @@ namespace facula::loop {
 //   is_subnormal (x)        0 < |x| < the smallest normal number
 //   log_special (r, x)      r if x is positive and finite, else the special value of log(x)
 //   times_ndtr, times_sigmoid (x)   x ndtr(x), x sigmoid(x), rounded once
+//   dot_bytes (x, y, s)     the sum of the products of x's four bytes, without sign, and y's four bytes, with sign, and of
+//                           s; Int32, modulo 2^32
 //   any_pow (x, y)          pow for exponents other than the ones that become products and roots
 //   far_sin, far_cos, far_tan (x)   of huge angles, in float64
 #define FACULA_STEPS(_)                                                                                       \
   _(unlikely, 1, T, 0) _(bits, 1, I, 0) _(from_bits, 1, F, 0) _(entry, 2, F, 0)                               \
   _(scale, 2, T, 0.5) _(scaled_sum, 3, T, 0.5) _(mantissa, 1, T, 0.5) _(exponent, 1, T, 0.5)                  \
   _(is_subnormal, 1, B, 0.5) _(log_special, 2, T, 0.5) _(times_ndtr, 1, T, 1.5) _(times_sigmoid, 1, T, 1.5)   \
-  _(any_pow, 2, T, 1.5) _(far_sin, 1, T, 0.5) _(far_cos, 1, T, 0.5) _(far_tan, 1, T, 0.5)
+  _(dot_bytes, 3, T, 0) _(any_pow, 2, T, 1.5) _(far_sin, 1, T, 0.5) _(far_cos, 1, T, 0.5) _(far_tan, 1, T, 0.5)
 
 enum class Fn : uint8_t {
 #define FACULA_FN(n, a, r, u) n,

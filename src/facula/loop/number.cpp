@@ -93,6 +93,11 @@ int64_t on_integers(Fn f, DType d, int64_t x, int64_t y, int64_t z) {
       if (d == DType::UInt64) return y < 0 || y >= 64 ? 0 : int64_t(uint64_t(x) >> y);
       return y < 0 || y >= width(d) ? (x < 0 ? -1 : 0) : x >> y;
     case Fn::fma: return int64_t(uint64_t(x) * uint64_t(y) + uint64_t(z));
+    case Fn::dot_bytes: {
+      int64_t sum = z;
+      for (int k = 0; k < 32; k += 8) sum += int64_t(uint8_t(x >> k)) * int8_t(y >> k);
+      return sum;
+    }
     default: break;
   }
   internal_check(false) << name(f) << " of " << d;

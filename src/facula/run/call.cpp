@@ -220,7 +220,33 @@ inline Results by_kind(Invocation& call) {
   return compute(call);
 }
 
+// Notes the writes of a call to its operands when it ends, even by an exception.
+class NotesWrites {
+ public:
+  explicit NotesWrites(const Invocation& call) : call_(call) {}
+  NotesWrites(const NotesWrites&) = delete;
+  ~NotesWrites() {
+    for (auto& t : call_.out) note(t.impl());
+    if (call_.form == Form::in_place) note(call_.args[0].tensor);
+    for (size_t k = 0; k < call_.args.size(); ++k) {
+      auto& v = call_.args[k];
+      if (!call_.op.schema.parameters[k].written) [[likely]]
+        continue;
+      if (v.tag == Tag::tensor) note(v.tensor);
+      if (v.tag == Tag::tensors)
+        for (auto* t : v.tensors()) note(t);
+    }
+  }
+
+ private:
+  static void note(TensorImpl* t) {
+    if (t && t->storage) t->storage->note_written();
+  }
+  const Invocation& call_;
+};
+
 inline Results perform_by_kind(Invocation& call) {
+  NotesWrites notes(call);
   call.recording = autograd::needs_record(call.args);
   if (call.interposer) [[unlikely]]
     return perform_interposed(call);

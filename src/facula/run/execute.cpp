@@ -45,6 +45,8 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
     for (auto& l : plan.kernels[0].launches)
       codegen::launch(*l.kernel, l.work, buffers, l.params.data(), g.name.c_str());
   } catch (const Error& e) { throw as_of_operator(e, g, g.inputs, g.outputs); }
+  for (auto& t : results.all())
+    if (t.defined() && t.impl()->storage) t.impl()->storage->note_written();
   return results;
 }
 

@@ -321,15 +321,17 @@ op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inp
     if (held && int(k) > outline_.last_refusal) std::exchange(held, nullptr)->release();
     auto& step = steps_[k];
     if (step.epilogue && call_with_epilogue(step, steps_[k + 1])) {
+      note_written(step);
+      note_written(steps_[k + 1]);
       drop(step.dropped);
       drop(steps_[++k].dropped);
       continue;
     }
     switch (step.action) {
-      case Action::launch: launch(step); break;
+      case Action::launch: launch(step), note_written(step); break;
       case Action::follow: follow(step); break;
       case Action::view: view(step); break;
-      case Action::call: call(step); break;
+      case Action::call: call(step), note_written(step); break;
       case Action::none: break;
     }
     drop(step.dropped);
@@ -381,8 +383,12 @@ void ExecutionState::set(int v, Tensor t) {
 void ExecutionState::allocate(int v) {
   if (at(v).tensor) return;
   int u = outline_.takes_over[size_t(v)];
-  if (u >= 0 && is_held_alone(at(u).own)) set(v, std::move(at(u).own));
-  else set(v, fresh(plan_->form(v)));
+  if (u >= 0 && is_held_alone(at(u).own)) {
+    at(u).own.impl()->storage->note_written();
+    set(v, std::move(at(u).own));
+  } else {
+    set(v, fresh(plan_->form(v)));
+  }
 }
 
 void ExecutionState::launch(Step& step) {
@@ -530,6 +536,14 @@ bool ExecutionState::call_with_epilogue(Step& step, const Step& kernel) {
   Tensor destination(Ref<TensorImpl>::share(result));
   return run_with_epilogue(call.with_epilogue, *call.node->op, step.args.values(), {&destination, 1},
                            {e.function, operands, e.params, to});
+}
+
+// Notes the writes to memory that this run did not allocate: later steps may read it.
+void ExecutionState::note_written(const Step& step) {
+  for (int v : step.exec->outputs) {
+    auto* t = is_in_arena(v) ? nullptr : at(v).tensor;
+    if (t && t->storage) t->storage->note_written();
+  }
 }
 
 void ExecutionState::drop(const std::vector<int>& values) {

@@ -94,6 +94,7 @@ class ExecutionState {
   void call(Step& step);
   bool call_with_epilogue(Step& step, const Step& kernel);
   void drop(const std::vector<int>& values);
+  void note_written(const Step& step);
   op::Results outputs(std::span<const Tensor> out);
 
   Value& at(int v) { return values_[size_t(v)]; }

@@ -78,7 +78,7 @@ constexpr double kTileFar =
     0.3;  // of writing and reading a packed element that the caches near a core do not hold
 constexpr double kTileStart = 3e3;  // of packing before the tasks begin
 
-double time_of(const ProductShape& s, const TileBlocks& b, int parts, int threads) {
+double time_of(const ProductShape& s, const TileBlocks& b, int parts, int threads, bool packed) {
   double rows = double(b.rows), columns = double(b.columns),
          terms = double(ceil_div(s.k, loop::kTileBlock) * loop::kTileBlock);
   double left = kTileLeft[parts] * terms, right = kTileRight[parts] * terms;
@@ -88,12 +88,13 @@ double time_of(const ProductShape& s, const TileBlocks& b, int parts, int thread
   if (b.packs_right) task += columns * right;
   int64_t tasks = s.count * ceil_div(s.m, b.rows) * ceil_div(s.n, b.columns);
   double time = task * double(ceil_div(tasks, threads));
-  return b.packs_right ? time : time + kTileStart + double(s.n) * double(s.count) * (right + far) / threads;
+  if (b.packs_right || packed) return time;
+  return time + kTileStart + double(s.n) * double(s.count) * (right + far) / threads;
 }
 
 }  // namespace
 
-TileBlocks tile_blocks(const ProductShape& s, int parts, int threads) {
+TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, bool packed) {
   // The rows of a block over a K block take 768 KiB as three parts, which fit into the second cache with a panel.
   constexpr int64_t kMostColumns = 2048, kLeastTerms = 512, kMostTileTerms = 4096,
                     kMostElements = 256 * kLeastTerms;
@@ -112,7 +113,8 @@ TileBlocks tile_blocks(const ProductShape& s, int parts, int threads) {
         TileBlocks b{even_piece(s.m, most_rows / i, loop::kTileBlock),
                      even_piece(s.n, std::min(kMostColumns, s.n) / j, loop::kTileBlock), best.terms,
                      packs_right};
-        double time = time_of(s, b, parts, threads);
+        if (packed && packs_right) continue;
+        double time = time_of(s, b, parts, threads, packed);
         if (least == 0 || time < least) best = b, least = time;
       }
   return best;
@@ -125,6 +127,8 @@ double least_tile_cost(const ProductShape& s, int parts) {
   return double(s.count) * (elements + terms * (m * kTileLeft[parts] + n * kTileRight[parts]));
 }
 
-double tile_cost(const ProductShape& s, int parts) { return time_of(s, tile_blocks(s, parts, 1), parts, 1); }
+double tile_cost(const ProductShape& s, int parts) {
+  return time_of(s, tile_blocks(s, parts, 1), parts, 1, false);
+}
 
 }  // namespace facula::schedule

@@ -33,7 +33,8 @@ struct TileBlocks {
   int64_t rows, columns, terms;
   bool packs_right;  // each task packs the right operand's panels itself, instead of all before
 };
-TileBlocks tile_blocks(const ProductShape& s, int parts, int threads);
+// `packed`: the right operand is, already.
+TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, bool packed = false);
 // Nanoseconds that one thread takes for such a product, by a model.
 double tile_cost(const ProductShape& s, int parts);
 // It is at least this, which takes no search for blocks.

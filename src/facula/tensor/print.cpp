@@ -75,7 +75,7 @@ class Printer {
         sizes_(t.int_sizes()),
         strides_(t.int_strides()),
         dtype_(t.dtype()),
-        data_(static_cast<const char*>(t.data_ptr())),
+        data_(static_cast<const char*>(t.impl()->data_ptr())),
         summarise_(t.numel().concrete() > print_options().threshold),
         complex_(is_complex(dtype_)),
         first_({}, dtype_),

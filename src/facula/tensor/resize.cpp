@@ -65,6 +65,7 @@ void resize(StorageImpl& storage, size_t bytes, const char* op) {
       << storage.use_count() << " tensors use it and may reach beyond that size"
       << hint("size 0 releases the memory; set_() gives a tensor other memory");
   if (!is_released(storage)) storage.restore_logical();
+  storage.note_written();
   size_t before = storage.bytes();
   std::vector<char> elements(bytes ? before : 0);
   if (!elements.empty()) std::memcpy(elements.data(), storage.data(), before);

@@ -344,6 +344,7 @@ StorageImpl::StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order)
 }
 
 StorageImpl::~StorageImpl() {
+  if (derived_.load(std::memory_order_relaxed)) delete_derived();
   PhysicalLayout* physical = physical_.load(std::memory_order_relaxed);
   bool was_logical = !physical;
   delete physical;

@@ -12,6 +12,8 @@
 
 namespace facula {
 
+struct DerivedData;  // tensor/derived.h
+
 // The physical order of the elements of a dense tensor, if it is not the logical (row-major) one. A library's packed
 // layout splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2, 16].
 struct PhysicalOrder {
@@ -74,6 +76,13 @@ class StorageImpl final : public RefCounted {
   void pin() {
     if (!pinned_.load(std::memory_order_relaxed)) pinned_.store(true, std::memory_order_relaxed);
   }
+  // True if somebody may write elements without a call of note_written().
+  bool is_written_unseen() const { return foreign_ || pinned_.load(std::memory_order_relaxed); }
+  // For writers, after they wrote or gave up: drops what was computed from the elements and retained (tensor/derived.h).
+  void note_written() {
+    if (derived_.load(std::memory_order_acquire) || !is_logical()) [[unlikely]]
+      drop_derived();
+  }
 
   static void* operator new(size_t bytes);  // recycled like the blocks
   static void operator delete(void* p);
@@ -82,6 +91,9 @@ class StorageImpl final : public RefCounted {
   void destroy() override { delete this; }
 
  private:
+  friend struct DerivedData;
+  void drop_derived();
+  void delete_derived();
   void allocate();
   void allocate_elsewhere();
   void deallocate();
@@ -93,6 +105,8 @@ class StorageImpl final : public RefCounted {
   Device device_;
   std::atomic<PhysicalLayout*> physical_{nullptr};  // null: the logical layout
   std::atomic<bool> pinned_{false};
+  std::atomic<DerivedData*> derived_{
+      nullptr};  // created when data is first asked for, deleted with the storage
   std::unique_ptr<std::function<void()>> foreign_;
 };
 using Storage = Ref<StorageImpl>;

@@ -422,7 +422,7 @@ Scalar Tensor::item() const {
   if (device().type != DeviceType::cpu) [[unlikely]]
     return on_host().item();
   note_read(*this);
-  return load(data_ptr());
+  return load(impl_->data_ptr());
 }
 
 Tensor Tensor::on_host() const {
@@ -459,7 +459,10 @@ const Ref<VersionCounter>& Tensor::version_counter() const {
   if (!impl_->version) impl_->version = make_ref<VersionCounter>();
   return impl_->version;
 }
-void Tensor::bump_version() const { version_counter()->value.fetch_add(1, std::memory_order_relaxed); }
+void Tensor::bump_version() const {
+  version_counter()->value.fetch_add(1, std::memory_order_relaxed);
+  if (impl_->storage) impl_->storage->note_written();
+}
 
 bool Tensor::requires_grad() const {
   if (impl_->requires_grad || impl_->has_node) return true;

@@ -10,8 +10,10 @@
 #include "facula/device/cpu/cpu.h"
 #include "facula/device/cpu/depthwise.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/device/cpu/tile_conv.h"
 #include "facula/device/cpu/winograd.h"
 #include "facula/op/registry.h"
+#include "facula/tensor/derived.h"
 
 namespace facula::device::cpu {
 
@@ -55,6 +57,17 @@ Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) 
   return s;
 }
 
+// Images [N, C, H, W] that are NHWC in memory.
+Tensor empty_nhwc(const Tensor& like, DType d) {
+  return Tensor::empty(like.sizes(), d)
+      .alias(like.sizes(), channels_last_strides(like.sizes()), SymInt(int64_t(0)));
+}
+Tensor nhwc_copy(const Tensor& x, DType d) {
+  Tensor last = empty_nhwc(x, d);
+  copy(last, x);
+  return last;
+}
+
 // A tensor of images as [N, C, H, W], row-major or NHWC in memory. `dense` makes others row-major.
 Tensor images(const Tensor& t, DType d) {
   Tensor x = t;
@@ -67,10 +80,7 @@ Tensor images(const Tensor& t, DType d) {
   if (x.dtype() == d && (x.is_contiguous() || x.is_channels_last())) return x;
   // A selection of the channels of NHWC images stays NHWC: rows of channels are copied, and kernels for NHWC are faster.
   if (x.size(1) == SymInt(int64_t(1)) || x.stride(1) != SymInt(int64_t(1))) return dense(x, d);
-  Tensor last =
-      Tensor::empty(x.sizes(), d).alias(x.sizes(), channels_last_strides(x.sizes()), SymInt(int64_t(0)));
-  copy(last, x);
-  return last;
+  return nhwc_copy(x, d);
 }
 
 // A weight that is row-major or, for oneDNN, channels_last.
@@ -373,19 +383,29 @@ void sum_of_channels(const Tensor& grad, const Tensor& to) {
 WinogradShape winograd_shape(const Shape& s, DType d) {
   return {d, s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]};
 }
+
+// Retains what is computed from the elements of a weight for `pass` (tensor/derived.h). `key` says what that is.
+RetainTransformed retain_with(const Tensor& weight, Pass pass, Key key) {
+  key.push_back(weight.offset().concrete());
+  return [storage = weight.impl()->storage.get(), pass, key](size_t bytes,
+                                                             const std::function<void(void*)>& fill) {
+    return derived(*storage, {key.data(), key.size()}, int(pass), bytes, fill);
+  };
+}
+
 // Returns false if Winograd's algorithm does not read that layout, or if a result is not finite: such values would mix
 // with results that the definition keeps apart.
 bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout,
-                 const Tensor& output, const Tensor& bias) {
+                 const Tensor& output, const Tensor& bias, const RetainTransformed& retain = {}) {
   WeightPlaces places;
   if (!places_of(layout, places)) return false;
   auto shape = winograd_shape(s, input.dtype());
   auto data = [](const Tensor& t) { return t.impl()->data_ptr(); };
   bool finite =
-      pass == Pass::forward
-          ? winograd(shape, data(input), weight, places, bias.defined() ? data(bias) : nullptr, data(output))
+      pass == Pass::forward ? winograd(shape, data(input), weight, places,
+                                       bias.defined() ? data(bias) : nullptr, data(output), retain)
       : pass == Pass::input
-          ? winograd_backward_input(shape, data(output), weight, places, data(input))
+          ? winograd_backward_input(shape, data(output), weight, places, data(input), retain)
           : winograd_backward_weight(shape, data(input), data(output), places, const_cast<void*>(weight));
   if (finite && pass == Pass::weight && bias.defined()) sum_of_channels(output, bias);
   return finite;
@@ -482,12 +502,17 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   dims sizes{s.o, s.c, s.kh, s.kw};
   if (fast && pass != Pass::weight) {
     auto layout = weight_layout(of.layout, sizes, onednn_type(input.dtype()));
-    if (by_winograd(s, pass, input, of.data, layout, output, bias)) return true;
+    constexpr int64_t kTransformed = -1;  // the other keys begin with a dtype
+    auto retain = retain_with(weight, pass,
+                              {kTransformed, int64_t(input.dtype()), of.layout, int64_t(pass), s.o, s.c,
+                               codegen::vector_lanes()});
+    if (by_winograd(s, pass, input, of.data, layout, output, bias, retain)) return true;
   }
   bool last_input = input.is_channels_last(), last_output = output.is_channels_last();
-  auto& plan = planned<Plan>(
-      conv_thing, key_of(s, pass, input.dtype(), bias.defined(), last_input, last_output, of.layout),
-      [&] { return make_plan(s, pass, input.dtype(), bias.defined(), last_input, last_output, of.layout); });
+  const Key key = key_of(s, pass, input.dtype(), bias.defined(), last_input, last_output, of.layout);
+  auto& plan = planned<Plan>(conv_thing, key, [&] {
+    return make_plan(s, pass, input.dtype(), bias.defined(), last_input, last_output, of.layout);
+  });
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
     auto layout = weight_layout(plan.packed, sizes, onednn_type(input.dtype()));
@@ -500,9 +525,17 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   const Tensor* tensors[3] = {&input, &weight, &output};
   const Scratch uses[3] = {Scratch::source, Scratch::weights, Scratch::destination};
   const void* at[3];
+  Storage retained;
   for (int k = 0; k < 3; ++k) {
     at[k] = k == 1 ? of.data : tensors[k]->impl()->data_ptr();
     if (!plan.sides[k].reordered) continue;
+    if (k == 1 && k != result)
+      retained = retain_with(weight, pass, key)(plan.sides[k].bytes,
+                                                [&](void* to) { plan.sides[1].reorder.run({of.data, to}); });
+    if (k == 1 && retained) {
+      at[k] = retained->data();
+      continue;
+    }
     void* own = scratch(uses[k], plan.sides[k].bytes);
     if (k != result) plan.sides[k].reorder.run({at[k], own});
     at[k] = own;
@@ -514,6 +547,34 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   if (plan.sides[result].reordered)
     plan.sides[result].reorder.run({at[result], tensors[result]->impl()->data_ptr()});
   if (plan.packed) adopt_physical_order(weight, packed_layout(plan.packed).order);
+  return true;
+}
+
+// ---- a matrix unit
+
+Tensor in_nhwc(const Tensor& t) { return t.is_channels_last() ? t : nhwc_copy(t, t.dtype()); }
+// Computes a pass as a product by tiles where that is faster; false if it is not. The images are row-major or NHWC.
+bool by_tiles(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
+              const Tensor& bias) {
+  if (s.groups != 1) return false;
+  TileConv t{input.dtype(), s.n, s.c, s.h, s.w, s.o, s.kh, s.kw, s.oh, s.ow, {}, {}, {}};
+  for (int k = 0; k < 2; ++k)
+    t.stride[k] = s.stride[k], t.padding[k] = s.padding[k], t.dilation[k] = s.dilation[k];
+  const int64_t taps = s.kh * s.kw, windows = s.n * s.oh * s.ow;
+  const int parts = pass == Pass::forward ? tile_conv_parts(t, windows, s.o, taps * s.c)
+                    : pass == Pass::input ? tile_conv_parts(t, s.n * s.h * s.w, s.c, taps * s.o)
+                                          : tile_conv_parts(t, s.o, taps * s.c, windows);
+  if (!parts) return false;
+  if (pass == Pass::weight) {
+    tile_conv_backward_weight(t, parts, in_nhwc(input), in_nhwc(output), weight);
+    if (bias.defined()) sum_of_channels(output, bias);
+    return true;
+  }
+  const Tensor& result = pass == Pass::forward ? output : input;
+  Tensor to = result.is_channels_last() ? result : empty_nhwc(result, result.dtype());
+  if (pass == Pass::forward) tile_conv(t, parts, in_nhwc(input), weight, bias, to);
+  else tile_conv_backward_input(t, parts, in_nhwc(output), weight, to);
+  if (!to.is_same(result)) copy(result, to);
   return true;
 }
 
@@ -682,7 +743,8 @@ Results conv2d(const Call& c, Out out) {
            b = bias.defined() ? dense(bias, d) : bias;
     bool done = true;
     if (s.c == 0) fill_zero(y);
-    else if (library) done = by_onednn(s, Pass::forward, x, k, y, b);
+    else if (library)
+      done = by_tiles(s, Pass::forward, x, k, y, b) || by_onednn(s, Pass::forward, x, k, y, b);
     else by_unfolding(s, Pass::forward, dense(x), k, y);
     if (done && b.defined() && (!library || s.c == 0)) {
       static const op::Operator& add = op::get("add");
@@ -708,7 +770,7 @@ Results conv2d_backward_input(const Call& c, Out out) {
     Tensor y = images(grad, d), k = weights(weight, d, library && s.groups == 1), x = to.tensor();
     bool done = true;
     if (empty(y)) fill_zero(x);
-    else if (library) done = by_onednn(s, Pass::input, x, k, y, {});
+    else if (library) done = by_tiles(s, Pass::input, x, k, y, {}) || by_onednn(s, Pass::input, x, k, y, {});
     else by_unfolding(s, Pass::input, x, k, dense(y));
     if (done) to.finish();
     return done;
@@ -733,7 +795,9 @@ Results conv2d_backward_weight(const Call& c, Out out) {
            b = with_bias ? to_bias.tensor() : Tensor();
     bool nothing = empty(k) || empty(y) || empty(x), done = true;
     if (nothing) fill_zero(k);
-    else if (library) done = by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));
+    else if (library)
+      done = by_tiles(s, Pass::weight, x, k, y, b) ||
+             by_onednn(s, Pass::weight, x, k, y, b, own && k.is_same(out[0]));
     else by_unfolding(s, Pass::weight, dense(x), k, dense(y));
     if (done && with_bias && (!library || nothing)) sum_of_channels(y, b);
     if (!done) return false;

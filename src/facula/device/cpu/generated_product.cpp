@@ -14,7 +14,7 @@
 #include "facula/profile/profile.h"
 #include "facula/schedule/flatten.h"
 #include "facula/schedule/product_tiles.h"
-#include "facula/tensor/tensor.h"
+#include "facula/tensor/derived.h"
 
 namespace facula::device::cpu {
 
@@ -27,33 +27,35 @@ using B = ProductBuffer;
 constexpr int64_t kSkinny = 16;
 constexpr int64_t kSkinnyColumns = 96;  // of a task, at most
 
-// Columns [first, first + columns) of the right operand, packed.
+// The packed right operand; its strips follow each other.
 struct PackedRight {
-  Tensor memory;
+  Storage memory;
   int64_t batch;  // elements from matrix to matrix
 };
 
-PackedRight pack(const GeneratedProduct& p, int64_t first, int64_t columns, int64_t strips) {
+int64_t strips_of(int64_t columns, const schedule::ProductTiles& tiles) {
+  return ceil_div(columns, tiles.vectors * codegen::vector_lanes()) * tiles.vectors;
+}
+size_t packed_bytes(const GeneratedProduct& p, int64_t strips) {
+  return size_t((p.b.batch ? p.count : 1) * strips * p.k * codegen::vector_lanes()) * sizeof(float);
+}
+
+// Packs columns [first, first + columns) of the right operand.
+void pack(const GeneratedProduct& p, int64_t first, int64_t columns, int64_t strips, void* to) {
   using Q = PackParam;
-  int64_t lanes = codegen::vector_lanes(), count = p.b.batch ? p.count : 1;
-  PackedRight r;
-  r.batch = p.b.batch ? strips * p.k * lanes : 0;
-  const int64_t elements[] = {count * strips * p.k * lanes};
-  r.memory = Tensor::empty(IntSpan(elements), DType::Float32);
   auto& kernel = kernel_of(PackVariant{p.b.adjacent, p.operand_dtype},
                            [](const PackVariant& v) { return pack_nest(v); });
   std::array<int64_t, Q::count> params{};
   params[Q::n] = columns, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
-  params[Q::out_batch] = r.batch, params[Q::strips] = strips;
+  params[Q::out_batch] = strips * p.k * codegen::vector_lanes(), params[Q::strips] = strips;
   params[Q::groups] = ceil_div(strips, kPackedStrips);
-  params[Q::tasks] = params[Q::groups] * count;
+  params[Q::tasks] = params[Q::groups] * (p.b.batch ? p.count : 1);
   int64_t from = first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
-  void* buffers[] = {at(p.b.data, from, p.operand_dtype), r.memory.data_ptr()};
-  each_task(params[Q::tasks], double(p.k) * double(kPackedStrips * lanes), [&](int64_t t) {
+  void* buffers[] = {at(p.b.data, from, p.operand_dtype), to};
+  each_task(params[Q::tasks], double(p.k) * double(kPackedStrips * codegen::vector_lanes()), [&](int64_t t) {
     codegen::Status status;
     kernel.fn(buffers, params.data(), t, t + 1, &status);
   });
-  return r;
 }
 
 // Multiplies by packed columns from `first` on.
@@ -66,7 +68,7 @@ void multiply(const GeneratedProduct& p, const schedule::ProductTiles& tiles, co
   float numbers[2];
   set_product(p, {tiles.block_rows, tiles.block_columns, tiles.terms}, first, columns, numbers, B::count,
               P::count, buffers, params);
-  params[P::b_batch] = b.batch, buffers[B::b] = b.memory.data_ptr();
+  params[P::b_batch] = b.batch, buffers[B::b] = b.memory->data();
   double each = double(tiles.block_rows) * double(tiles.block_columns) * double(p.k);
   run_tasks(kernel, buffers, params, each, params[P::tasks]);
 }
@@ -130,6 +132,23 @@ void set_product(const GeneratedProduct& p, const ProductBlocks& blocks, int64_t
   std::copy(p.operands.begin(), p.operands.end(), buffers.begin() + operands);
 }
 
+Storage retained_pack(const GeneratedProduct& p, Packing packing, int64_t form, size_t bytes,
+                      const std::function<void(void*)>& pack) {
+  constexpr int64_t kMostRows = 2048;  // packing takes less than a hundredth of a product of more rows
+  if (!p.b.storage || p.count != 1 || p.m > kMostRows) return {};
+  const auto* begin = static_cast<const char*>(p.b.storage->data());
+  const int64_t key[] = {int64_t(packing),
+                         form,
+                         codegen::vector_lanes(),
+                         int64_t(p.operand_dtype),
+                         static_cast<const char*>(p.b.data) - begin,
+                         int64_t(p.b.adjacent),
+                         p.b.stride,
+                         p.n,
+                         p.k};
+  return derived(*p.b.storage, key, int(p.b.adjacent), bytes, pack);
+}
+
 bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b) {
   return m <= kSkinny && count == 1 && a.adjacent == Adjacent::row && b.adjacent == Adjacent::column;
 }
@@ -144,14 +163,18 @@ void run(const GeneratedProduct& p) {
 void run(const GeneratedProduct& p, const schedule::ProductTiles& tiles) {
   internal_check(p.m > 0 && p.n > 0 && p.k > 0) << "a product of " << p.m << "x" << p.k << "x" << p.n;
   internal_check(tiles.terms <= schedule::kMostTerms) << "K blocks of " << tiles.terms;
-  int64_t lanes = codegen::vector_lanes();
-  int64_t width = tiles.vectors * lanes;
+  auto pack_all = [&](void* to) { pack(p, 0, p.n, strips_of(p.n, tiles), to); };
+  if (auto retained =
+          retained_pack(p, Packing::strips, tiles.vectors, packed_bytes(p, strips_of(p.n, tiles)), pack_all))
+    return multiply(p, tiles, {retained, 0}, 0, p.n);
   int64_t row_bytes = p.k * int64_t(sizeof(float)) * (p.b.batch ? p.count : 1);
   int64_t most = std::max(kMostPacked / row_bytes / tiles.block_columns, int64_t(1)) * tiles.block_columns;
   for (int64_t first = 0; first < p.n; first += most) {
     int64_t columns = std::min(most, p.n - first);
-    auto packed = pack(p, first, columns, ceil_div(columns, width) * tiles.vectors);
-    multiply(p, tiles, packed, first, columns);
+    int64_t strips = strips_of(columns, tiles);
+    auto memory = make_ref<StorageImpl>(packed_bytes(p, strips), Device{});
+    pack(p, first, columns, strips, memory->data());
+    multiply(p, tiles, {memory, p.b.batch ? strips * p.k * codegen::vector_lanes() : 0}, first, columns);
   }
 }
 

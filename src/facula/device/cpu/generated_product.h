@@ -5,7 +5,9 @@
 #include <span>
 
 #include "facula/device/cpu/product_nest.h"
+#include "facula/device/cpu/tile_nest.h"
 #include "facula/schedule/product_tiles.h"
+#include "facula/tensor/storage.h"
 
 namespace facula::device::cpu {
 
@@ -15,6 +17,13 @@ struct MatrixOperand {
   const void* data;
   Adjacent adjacent;
   int64_t stride, batch;
+  StorageImpl* storage = nullptr;  // has the elements, and may retain them packed (retained_pack); or null
+};
+// Windows of images as an operand, for run_by_tiles (tile_nest.h).
+struct WindowOperand {
+  Windows side;
+  const int32_t* places;  // [windows][taps]
+  int64_t taps, channels, padded;
 };
 struct GeneratedProduct {
   int64_t m, n, k, count;
@@ -29,6 +38,7 @@ struct GeneratedProduct {
   void* result = nullptr;
   Epilogue saved{};  // what `out` gets in place of the sums then, over the operands of `epilogue`
   DType operand_dtype = DType::Float32, result_dtype = DType::Float32;  // of a and b; of `result`
+  const WindowOperand* windows = nullptr;                               // a or b; its stride does not matter
 };
 // Whether a product without alpha and beta has so few rows that the right operand is read without packing.
 bool is_skinny(int64_t m, int64_t count, const MatrixOperand& a, const MatrixOperand& b);

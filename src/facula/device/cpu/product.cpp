@@ -39,7 +39,8 @@ struct Problem {
   int64_t a_rs, a_cs, b_rs, b_cs;  // strides of rows and columns
   SmallVector<Batch, 4> batch;
   const char *a, *b;
-  char* out;                   // row-major matrices
+  char* out;  // row-major matrices
+  StorageImpl* b_storage = nullptr;
   const void* bias = nullptr;  // [n]
   Scalar alpha, beta;
   int64_t count() const {
@@ -525,6 +526,7 @@ GeneratedProduct generated(const Problem& p, const EpilogueCall* epilogue, const
                      batch.out,
                      float(p.alpha.to_double()),
                      float(p.beta.to_double())};
+  if (p.batch.empty()) g.b.storage = p.b_storage;
   if (p.dtype != DType::Float32) g.result = result, g.operand_dtype = g.result_dtype = p.dtype;
   if (epilogue) {
     g.epilogue = epilogue->function;
@@ -751,12 +753,13 @@ void set_operands(Problem& p, Operand& a, Operand& b, const Tensor& out, Operand
     step *= sizes[d];
   }
   std::reverse(dims.begin(), dims.end());
-  p.a = (*a).data<char>();
-  p.b = (*b).data<char>();
-  p.out = out.data<char>();
+  p.a = static_cast<const char*>((*a).impl()->data_ptr());
+  p.b = static_cast<const char*>((*b).impl()->data_ptr());
+  p.b_storage = (*b).impl()->storage.get();
+  p.out = static_cast<char*>(out.impl()->data_ptr());
   if ((*bias).defined()) {
     if (!(*bias).is_contiguous()) bias.make_dense();
-    p.bias = (*bias).data_ptr();
+    p.bias = (*bias).impl()->data_ptr();
   }
   merge_batch(p, dims);
 }

@@ -117,10 +117,8 @@ class VectorTask : public ProductTask {
 
 }  // namespace
 
-Epilogue bias_epilogue() {
-  return {local(schedule::kResultElement, DType::Float32) + load(0, DType::Float32, {index(1)}),
-          {DType::Float32},
-          0};
+Epilogue bias_epilogue(DType d) {
+  return {local(schedule::kResultElement, DType::Float32) + load(0, d, {index(1)}), {d}, 0};
 }
 
 TaskNest product_nest(const ProductVariant& v) {

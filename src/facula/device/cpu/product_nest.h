@@ -61,7 +61,7 @@ enum ProductNumber { product_alpha, product_beta };
 enum class Adjacent : uint8_t { row, column };
 
 // The epilogue that adds a vector [n], operand 0.
-Epilogue bias_epilogue();
+Epilogue bias_epilogue(DType d = DType::Float32);
 
 struct ProductVariant {
   Adjacent left;        // of the left operand

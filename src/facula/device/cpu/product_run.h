@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 
 #include "facula/base/parallel.h"
 #include "facula/device/cpu/generated_product.h"
@@ -12,7 +13,7 @@ namespace facula::device::cpu {
 
 constexpr int64_t kMostPacked = 8 << 20;  // bytes of the right operand that are packed at once
 constexpr double kThreadWork = 65536;     // multiplications worth a thread
-constexpr size_t kMostBuffers = 24, kMostParams = 32;
+constexpr size_t kMostBuffers = 32, kMostParams = 48;
 
 // Calls f(task) for every task; threads take the next one as they become free.
 template <class F>
@@ -34,6 +35,13 @@ inline void* at(const void* data, int64_t element, DType d) {
 inline ProductForm form_of(const GeneratedProduct& p) {
   return {p.epilogue, p.result != nullptr, p.saved, p.operand_dtype, p.result_dtype};
 }
+
+// The right operand packed in one of these ways.
+enum class Packing : int64_t { strips, tiles };
+// The packed right operand that its storage retains, or that `pack` writes and it retains from now on (tensor/derived.h); null if it
+// is packed for this call. `form`: what its layout depends on besides shape, strides and dtype.
+Storage retained_pack(const GeneratedProduct& p, Packing packing, int64_t form, size_t bytes,
+                      const std::function<void(void*)>& pack);
 
 using Buffers = std::array<void*, kMostBuffers>;
 using Params = std::array<int64_t, kMostParams>;

@@ -1,14 +1,16 @@
 // Products of 8-bit integers by oneDNN, with its attributes for zero points, scales and rounding. Processors without VNNI sum pairs of
-// products in saturating 16 bits there; these compute the reference definition, whose sums are exact.
+// products in saturating 16 bits there; on these generated kernels compute them (byte_product.h), whose sums are exact, and the reference
+// definition what they do not.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <list>
 
 #include "facula/base/settings.h"
+#include "facula/codegen/compiler.h"
+#include "facula/device/cpu/byte_product.h"
 #include "facula/device/cpu/cpu.h"
 #include "facula/device/cpu/onednn.h"
 #include "facula/op/registry.h"
+#include "facula/tensor/derived.h"
 
 namespace facula::device::cpu {
 
@@ -120,45 +122,74 @@ Plan make_plan(const Problem& p) {
 
 const codegen::Thing product_thing("8-bit product", [](codegen::Words) {});
 
-// Weights in the layouts of primitives. An entry holds the storage, so that no other weight gets its address; entries whose storage
-// nobody else holds are dropped when the next weight is packed.
-struct Packed {
-  Storage storage;
-  Key key;
-  std::shared_ptr<void> memory;
-};
-std::shared_ptr<void> packed_weight(const Plan& plan, Key key, const Tensor& weight) {
-  constexpr size_t kMost = 1024;
-  static auto& mutex = *new TableMutex;
-  static auto& all = *new std::list<Packed>;
+// The weight in the layout of a primitive.
+Storage packed_weight(const Plan& plan, Key key, const Tensor& weight) {
+  auto pack = [&](void* to) { plan.reorder.run({weight.impl()->data_ptr(), to}); };
   key.push_back(weight.offset().concrete());
-  key.push_back(weight.version());
-  std::lock_guard lock(mutex);
-  for (auto it = all.begin(); it != all.end(); ++it)
-    if (it->storage.get() == weight.impl()->storage.get() && it->key == key) {
-      all.splice(all.begin(), all, it);
-      return all.front().memory;
-    }
-  all.remove_if([](const Packed& p) { return p.storage->use_count() == 1; });
-  void* memory = std::aligned_alloc(64, (plan.weight_bytes + 63) / 64 * 64);
-  if (!memory) throw std::bad_alloc();
-  std::shared_ptr<void> owned(memory, [](void* p) { std::free(p); });
-  plan.reorder.run({weight.data_ptr(), memory});
-  all.push_front({weight.impl()->storage, key, owned});
-  if (all.size() > kMost) all.pop_back();
-  return owned;
+  if (Storage retained =
+          derived(*weight.impl()->storage, {key.data(), key.size()}, 0, plan.weight_bytes, pack))
+    return retained;
+  auto memory = make_ref<StorageImpl>(plan.weight_bytes, Device{});
+  pack(memory->data());
+  return memory;
 }
+
+// ---- generated kernels
+
+// Whether generated kernels compute the problem: where FACULA_PRODUCTS wants them, or oneDNN's sums are not exact. All ways give the
+// same bits.
+bool is_generated(const Problem& p, int64_t zero_point) {
+  const int64_t least = p.input_type == DType::Int8 ? -128 : 0;
+  const bool representable = zero_point >= least && zero_point < least + 256;
+  if (p.grouped() || (p.convolution && !representable)) return false;
+  if (!settings().products.empty()) return settings().products == "generated";
+  return !sums_are_exact() && codegen::can_compile();
+}
+
+void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out) {
+  const bool epilogue = c.op().schema.index_of("multiplier") >= 0;
+  auto number = [&](const char* name) { return epilogue ? int32_t(c.integer(name).concrete()) : 0; };
+  Tensor multiplier = p.multiplied ? dense(c.tensor("multiplier")) : Tensor(),
+         bias = p.bias ? dense(c.tensor("bias")) : Tensor();
+  auto floats = [](const Tensor& t) {
+    return t.defined() ? static_cast<const float*>(t.impl()->data_ptr()) : nullptr;
+  };
+  const ByteResult result{out.impl()->data_ptr(), p.output_type, floats(multiplier),
+                          floats(bias),           p.relu,        number("output_zero_point")};
+  const ByteRows rows{input.impl()->data_ptr(), p.input_type == DType::Int8, number("input_zero_point")};
+  const auto* bytes = static_cast<const int8_t*>(weight.impl()->data_ptr());
+  auto* storage = weight.impl()->storage.get();
+  if (!p.convolution) {
+    const int64_t k = p.input[1], m = p.output[1];
+    const ByteWeight right{bytes, m, p.weight_by_columns ? k : 1, p.weight_by_columns ? 1 : m, 0, storage};
+    return byte_product(ByteMatrix{rows, p.input[0], k}, right, result);
+  }
+  const int64_t taps = p.weight[2] * p.weight[3], channels = p.input[1];
+  ByteImages images{rows,        p.input[0],  p.input[2],  p.input[3], channels, p.weight[2],
+                    p.weight[3], p.output[2], p.output[3], {},         {},       {}};
+  for (size_t k = 0; k < 2; ++k)
+    images.stride[k] = p.stride[k], images.padding[k] = p.padding[k], images.dilation[k] = p.dilation[k] + 1;
+  byte_product(images, {bytes, p.output[1], channels * taps, taps, 1, storage}, result);
+}
+
+// ---- oneDNN
 
 // Computes the problem; returns false if oneDNN has no good implementation.
 bool compute(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out) {
+  const bool centred = c.op().schema.index_of("input_zero_point") >= 0;
+  if (is_generated(p, centred ? c.integer("input_zero_point").concrete() : 0)) {
+    generate(p, c, input, weight, out);
+    return true;
+  }
+  if (!sums_are_exact()) return false;
   Key key = p.key();
   auto& plan = planned<Plan>(product_thing, key, [&] { return make_plan(p); });
   if (plan.refused) return false;
-  std::shared_ptr<void> held;
-  const void* packed = weight.data_ptr();
+  Storage held;
+  const void* packed = weight.impl()->data_ptr();
   if (plan.reordered) {
     held = packed_weight(plan, key, weight);
-    packed = held.get();
+    packed = held->data();
   }
   int32_t zero_points[2] = {0, 0};
   Tensor multiplier, bias;
@@ -189,7 +220,7 @@ bool empty(const Tensor& t) { return t.numel().concrete() == 0; }
 Results products(const Call& c, Out out, const char* left, const char* right, bool transposed) {
   Tensor input = c.tensor(left), weight = c.tensor(right);
   if (empty(out[0])) return Results(out[0]);
-  if (empty(input) || !sums_are_exact()) return by_reference(c, out);
+  if (empty(input)) return by_reference(c, out);
   input = dense(input);
   Dims turned{weight.size(1), weight.size(0)}, strides{weight.stride(1), weight.stride(0)};
   bool by_columns = transposed;
@@ -232,7 +263,7 @@ Results int8_linear(const Call& c, Out out) { return products(c, out, "input", "
 Results int8_conv2d(const Call& c, Out out) {
   Tensor input = c.tensor("input"), weight = dense(c.tensor("weight"));
   if (empty(out[0])) return Results(out[0]);
-  if (empty(input) || !sums_are_exact()) return by_reference(c, out);
+  if (empty(input)) return by_reference(c, out);
   auto in = input.int_sizes(), kernel = weight.int_sizes(), to = out[0].int_sizes();
   int64_t groups = c.integer("groups").concrete();
   auto pair = [&](const char* name) {

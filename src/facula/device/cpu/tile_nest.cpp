@@ -47,12 +47,43 @@ class TileTask : public ProductTask {
   }
 
   void pack_left(Expr tile) override {
+    if (v_.windows == Windows::left) return pack_windows(tile);
     bool rows = v_.left == Adjacent::row;
     Expr origin = let(rows ? a_ + k0_ : a_ + k0_ * param(P::a_stride));
     PanelSource source{origin, param(P::a_stride), let(first_row_ + tile * n_of(kSide)), param(P::m), terms_};
     PanelForm form{true, rows, v_.parts, B::a, B::left, form_.operands, checks()};
     PanelRange range = pack_panel(*this, form, source, let(panel_of(tile)));
     if (checks()) store_range(*this, TileBuffer::range_left, tile, range);
+  }
+
+  void pack_windows(Expr tile) {
+    Expr padded = param(TileParam::padded), first_tap = let(floordiv(k0_, padded));
+    Expr first = let(first_row_ + tile * n_of(kSide)), panel = let(panel_of(tile));
+    Expr least = variable(constant(n_of(0x7f800000), DType::Int32)),
+         most = variable(constant(n_of(0), DType::Int32));
+    PanelForm form{true, true, v_.parts, B::a, B::left, form_.operands, checks()};
+    each(floordiv(terms_, padded), [&](Expr tap) {
+      PanelSource source{number(0), number(0), first, param(P::m), param(TileParam::channels)};
+      source.begin = [&](Expr window) { return place(window, first_tap + tap); };
+      Expr steps = floordiv(padded, n_of(kTileTerms));
+      PanelRange range =
+          pack_panel(*this, form, source, let(panel + tap * steps * n_of(v_.parts * kPanelStep)));
+      if (!checks()) return;
+      set(least, min(least, range.least));
+      set(most, max(most, range.most));
+    });
+    if (checks()) store_range(*this, TileBuffer::range_left, tile, {least, most});
+  }
+  Expr place(Expr window, Expr tap) {
+    return cast(read(TileBuffer::places, window * param(TileParam::taps) + tap, DType::Int32), DType::Int64);
+  }
+  // The element of a window, `at` among its taps, of `padded` channels each.
+  Expr element_of_window(int buffer, Expr window, Expr at) {
+    Expr tap = let(floordiv(at, param(TileParam::padded)));
+    Expr channel = let(at - tap * param(TileParam::padded)), begin = let(place(window, tap));
+    Expr inside = min(channel, param(TileParam::channels) - n_of(1));
+    return select((begin >= n_of(0)) & (channel < param(TileParam::channels)),
+                  read(buffer, max(begin, number(0)) + inside), real(0));
   }
 
   void pack_right(Expr panel) override {
@@ -88,7 +119,9 @@ class TileTask : public ProductTask {
 
   // Replaces sums that parts did not give, each by one chain over the K block.
   void compute_again(Expr tile, Expr panel, const Part& part) {
-    Expr right = let(v_.packs_right ? panel : batch_of_panels() + panel);
+    Expr blocks = floordiv(param(P::k) + param(P::terms) - n_of(1), param(P::terms));
+    Expr right =
+        let(v_.packs_right ? panel : (batch_of_panels() + panel) * blocks + floordiv(k0_, param(P::terms)));
     auto end = [&](RangeEnd e) {
       return std::pair(let(range_of(*this, TileBuffer::range_left, tile, e)),
                        let(range_of(*this, TileBuffer::range_right, right, e)));
@@ -126,9 +159,12 @@ class TileTask : public ProductTask {
     Expr right = let(batch_ * param(TileParam::right_batch) + k0_ * param(TileParam::right_row));
     Expr sum = variable(real(0));
     each(terms_, [&](Expr k) {
-      Expr x = read(B::a, left + (rows ? k : k * param(P::a_stride)));
-      Expr y = read(TileBuffer::right,
-                    right + k * param(TileParam::right_row) + column * param(TileParam::right_column));
+      Expr x = v_.windows == Windows::left ? element_of_window(B::a, row, k0_ + k)
+                                           : read(B::a, left + (rows ? k : k * param(P::a_stride)));
+      Expr y = v_.windows == Windows::right
+                   ? element_of_window(TileBuffer::right, k0_ + k, column + param(P::first_column))
+                   : read(TileBuffer::right,
+                          right + k * param(TileParam::right_row) + column * param(TileParam::right_column));
       set(sum, fma(x, y, sum));
     });
     return sum;
@@ -158,6 +194,7 @@ TaskNest tile_nest(const TileVariant& v) {
   Nest n = nest_of_product<AllBuffers, AllParams>("product_tiles", v.form, task_var);
   for (int k : {B::left, B::b}) n.buffers[size_t(k)].dtype = DType::Int32;
   n.buffers[size_t(TileBuffer::right)].dtype = v.form.operands;
+  n.buffers[size_t(TileBuffer::places)].dtype = DType::Int32;
   for (int k : {int(B::left), int(TileBuffer::range_left)}) n.buffers[size_t(k)].written = true;
   n.cost = param(P::rows) * param(P::columns) * param(P::k);
   n.body = std::move(t.block);
@@ -183,12 +220,29 @@ loop::Nest tile_pack_nest(const TilePackVariant& v) {
   Expr from = t.let(batch * param(Q::batch)), column = t.let(panel * n_of(kSide));
   Expr to = t.let(batch * param(Q::out_batch) + panel * param(Q::steps) * n_of(v.parts * kPanelStep));
   bool checks = v.memory == DType::Float32;
-  PanelForm form{false, v.right == Adjacent::column, v.parts, 0, 1, v.memory, checks};
-  PanelRange range = pack_panel(t, form, {from, param(Q::stride), column, param(Q::n), param(Q::k)}, to);
-  if (checks) store_range(t, 2, index(task_var), range);
+  bool terms_adjacent = v.right == Adjacent::column;
+  PanelForm form{false, terms_adjacent, v.parts, 0, 1, v.memory, checks};
+  // The range of a K block decides which sums are computed again, so it is that of a panel which a task packs.
+  Expr blocks = t.let(floordiv(param(Q::k) + param(Q::terms) - n_of(1), param(Q::terms)));
+  t.each(blocks, [&](Expr block) {
+    Expr k0 = t.let(block * param(Q::terms)), terms = t.let(min(param(Q::k) - k0, param(Q::terms)));
+    Expr origin = t.let(from + (terms_adjacent ? k0 : k0 * param(Q::stride)));
+    Expr into = t.let(to + floordiv(k0, n_of(kTileTerms)) * n_of(v.parts * kPanelStep));
+    PanelSource source{origin, param(Q::stride), column, param(Q::n), terms};
+    if (v.windows) {
+      Expr at = t.let((panel + param(Q::first_panel)) * n_of(kSide)),
+           tap = t.let(floordiv(at, param(Q::padded)));
+      source.first = t.let(at - tap * param(Q::padded)), source.lines = param(Q::channels);
+      source.begin = [&, tap](Expr term) {
+        return cast(t.read(3, (k0 + term) * param(Q::taps) + tap, DType::Int32), DType::Int64);
+      };
+    }
+    PanelRange range = pack_panel(t, form, source, into);
+    if (checks) store_range(t, 2, index(task_var) * blocks + block, range);
+  });
   Nest n;
   n.name = "product_tile_pack";
-  n.buffers = {{v.memory}, {DType::Int32, true}, {DType::Float32, true}};
+  n.buffers = {{v.memory}, {DType::Int32, true}, {DType::Float32, true}, {DType::Int32}};
   n.params = Q::count;
   n.task_var = task_var;
   n.tasks = param(Q::tasks);

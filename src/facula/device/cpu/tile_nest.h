@@ -30,6 +30,9 @@ struct TileParam {
     right_column,
     right_batch,
     panels,  // of a matrix of the right operand
+    taps,    // of a window
+    channels,
+    padded,  // channels up to the next step of terms
     count
   };
 };
@@ -37,11 +40,18 @@ struct TileParam {
 struct TileBuffer {
   enum : int {
     right = ProductBuffer::count,  // the right operand
-    range_right,  // of each panel of the right operand, the smallest absolute value that is not 0 and the largest one
-    range_left,  // of each tile of the block
+    range_right,  // of each K block of each panel of the right operand, the smallest absolute value that is not 0 and the largest one
+    range_left,   // of each tile of the block
+    places,       // of the taps of each window
     count
   };
 };
+
+// The operand that consists of windows of images, as in convolutions; it is never stored as a whole. `places` has for each window and tap
+// the offset of the first of `channels` adjacent elements, or a negative number: they are zero.
+//   left   rows are windows, and terms are taps, of `padded` channels each; K blocks have whole taps
+//   right  terms are windows, and columns are taps, of `padded` channels each
+enum class Windows : uint8_t { none, left, right };
 
 struct TileVariant {
   Adjacent left;  // of the left operand
@@ -52,22 +62,39 @@ struct TileVariant {
   bool scaled = false;  // by alpha and beta
   ProductForm form{};
   int lanes = 0;  // of a vector; 0: as many as this machine has
+  Windows windows = Windows::none;
   auto operator<=>(const TileVariant&) const = default;
 };
 TaskNest tile_nest(const TileVariant& v);
 
 // Packs a matrix [k, n] into panels of 32 columns.
 struct TilePackParam {
-  enum : int { n, k, stride, batch, out_batch, panels, steps, tasks, count };
+  enum : int {
+    n,
+    k,
+    stride,
+    batch,
+    out_batch,
+    panels,
+    steps,
+    terms /* of a K block */,
+    first_panel,
+    taps,
+    channels,
+    padded,
+    tasks,
+    count
+  };
 };
 struct TilePackVariant {
   Adjacent right;
   int parts = 3;
   DType memory = DType::Float32;
-  int lanes = 0;  // of a vector; 0: as many as this machine has
+  int lanes = 0;         // of a vector; 0: as many as this machine has
+  bool windows = false;  // Windows::right
   auto operator<=>(const TilePackVariant&) const = default;
 };
-// Buffers: the matrix, panels, and the ranges of the panels' absolute values.
+// Buffers: the matrix or images, panels, the ranges of absolute values, and places.
 loop::Nest tile_pack_nest(const TilePackVariant& v);
 
 }  // namespace facula::device::cpu

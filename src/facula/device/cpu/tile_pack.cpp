@@ -55,18 +55,26 @@ class PanelPacker {
     return is_turned() ? tile + lane_ * n_of(kTileRows) + other : tile + other * n_of(kTileRows) + lane_;
   }
 
+  Expr begin(Expr row) const { return s_.begin ? s_.begin(row) : s_.origin + row * s_.stride; }
+  // The element at an offset in a line (a term) that begins there.
+  Expr element(Expr begin, Expr offset) const {
+    if (!s_.begin) return n_.read(f_.source, begin + offset, f_.memory);
+    Expr there = begin >= n_of(0);
+    return select(there, n_.read(f_.source, max(begin, number(0)) + offset, f_.memory), n_.real(0));
+  }
+
   void pack_tile(Expr term, Expr line, Expr tile) {
     auto pair = [&](Expr other) {
-      Expr at, next;
+      Expr at, next, offset, beyond;
       if (f_.terms_adjacent) {
-        Expr row = min(line + other, s_.lines - n_of(1));
-        at = n_.let(s_.origin + row * s_.stride + term) + lane_, next = at + n_of(kTilePairs);
+        Expr row = n_.let(begin(min(line + other, s_.lines - n_of(1))));
+        at = next = row;
+        offset = n_.let(term), beyond = n_.let(term + n_of(kTilePairs));
       } else {
-        Expr row = n_.let(s_.origin + (term + other) * s_.stride + line);
-        at = row + lane_, next = n_.let(row + s_.stride * n_of(kTilePairs)) + lane_;
+        at = n_.let(begin(term + other)), next = n_.let(begin(term + other + n_of(kTilePairs)));
+        offset = beyond = line;
       }
-      return std::pair(n_.let(n_.read(f_.source, at, f_.memory)),
-                       n_.let(n_.read(f_.source, next, f_.memory)));
+      return std::pair(n_.let(element(at, offset + lane_)), n_.let(element(next, beyond + lane_)));
     };
     if (!is_turned()) {
       n_.each(number(kTileRows), [&](Expr other) { put({pair(other)}, tile, other); });
@@ -82,12 +90,12 @@ class PanelPacker {
     n_.each(number(kTileRows), [&](Expr other) {
       Expr along = f_.terms_adjacent ? lane_ : other, across = f_.terms_adjacent ? other : lane_;
       Expr l = min(line + across, s_.lines - n_of(1));
-      auto element = [&](int64_t half) {
+      auto element_of = [&](int64_t half) {
         Expr t = term + along + n_of(half * kTilePairs), inside = min(t, s_.terms - n_of(1));
-        Expr at = f_.terms_adjacent ? l * s_.stride + inside : inside * s_.stride + l;
-        return n_.let(select(t < s_.terms, n_.read(f_.source, s_.origin + at, f_.memory), n_.real(0)));
+        Expr from = n_.let(begin(f_.terms_adjacent ? l : inside));
+        return n_.let(select(t < s_.terms, element(from, f_.terms_adjacent ? inside : l), n_.real(0)));
       };
-      put({{element(0), element(1)}}, tile, other);
+      put({{element_of(0), element_of(1)}}, tile, other);
     });
   }
 

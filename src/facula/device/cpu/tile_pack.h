@@ -1,6 +1,8 @@
 // Packs operands of float32 or 16-bit floats into panels of tiles (loop/tiles.h): each number is divided into `parts` bfloat16,
 // whose sum it is (tile_nest.h), and a word holds the terms k and k + 16 of a step.
 #pragma once
+#include <functional>
+
 #include "facula/device/cpu/nest_builder.h"
 #include "facula/loop/tiles.h"
 
@@ -21,6 +23,8 @@ struct PanelSource {
   loop::Expr stride;        // between elements that are not adjacent
   loop::Expr first, lines;  // the panel's first line, and the number of lines that the operand has
   loop::Expr terms;
+  // If set: where the elements of a line (a term, if lines are adjacent) begin, in place of origin + stride * line; negative: they are zero.
+  std::function<loop::Expr(loop::Expr)> begin{};
 };
 
 // Bits of absolute values, Int32. `least` ignores zeros, and is the bits of infinity if there is nothing else.

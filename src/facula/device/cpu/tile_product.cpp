@@ -23,37 +23,53 @@ using B = ProductBuffer;
 using TP = TileParam;
 using TB = TileBuffer;
 
-// Columns of the right operand as panels of tiles.
+// Columns of the right operand as panels of tiles: their words, and behind them the ranges of their absolute values.
 struct Panels {
-  Tensor memory, ranges;
-  int64_t count, steps;  // panels of a matrix, and their steps
-  int64_t batch;         // words from matrix to matrix
+  Panels(const GeneratedProduct& p, int parts, int64_t columns, int64_t block)
+      : terms(block),
+        count(ceil_div(columns, loop::kTileBlock)),
+        steps(ceil_div(p.k, loop::kTileTerms)),
+        batch(p.b.batch ? count * steps * parts * loop::kPanelStep : 0),
+        matrices(p.b.batch ? p.count : 1),
+        words(matrices * count * steps * parts * loop::kPanelStep),
+        ranges_(matrices * count * ceil_div(p.k, terms) * kRange) {}
+  size_t bytes() const { return size_t(words) * sizeof(int32_t) + size_t(ranges_) * sizeof(float); }
+  void* ranges(void* memory) const { return static_cast<int32_t*>(memory) + words; }
+
+  static constexpr int64_t kRange = 2;  // numbers of a K block of a panel
+  int64_t terms;                        // of a K block
+  int64_t count, steps;                 // panels of a matrix, and their steps
+  int64_t batch;                        // words from matrix to matrix
+  int64_t matrices, words;
+
+ private:
+  int64_t ranges_;  // numbers
 };
 
 const codegen::Kernel& kernel_of_pack(const TilePackVariant& v) {
   return kernel_of(v, [](const TilePackVariant& w) { return tile_pack_nest(w); });
 }
-Panels pack(const GeneratedProduct& p, int parts, int64_t first, int64_t columns) {
+void pack(const GeneratedProduct& p, int parts, const Panels& r, int64_t first, int64_t columns, void* to) {
   using Q = TilePackParam;
-  Panels r;
-  r.count = ceil_div(columns, loop::kTileBlock), r.steps = ceil_div(p.k, loop::kTileTerms);
-  int64_t size = r.count * r.steps * parts * loop::kPanelStep, matrices = p.b.batch ? p.count : 1;
-  r.batch = p.b.batch ? size : 0;
-  const int64_t words[] = {matrices * size}, ranges[] = {matrices * r.count, 2};
-  r.memory = Tensor::empty(IntSpan(words), DType::Int32);
-  r.ranges = Tensor::empty(IntSpan(ranges), DType::Float32);
-  auto& kernel = kernel_of_pack({p.b.adjacent, parts, p.operand_dtype});
+  const bool windows = p.windows && p.windows->side == Windows::right;
+  auto& kernel = kernel_of_pack({p.b.adjacent, parts, p.operand_dtype, 0, windows});
   std::array<int64_t, Q::count> params{};
   params[Q::n] = columns, params[Q::k] = p.k, params[Q::stride] = p.b.stride, params[Q::batch] = p.b.batch;
   params[Q::out_batch] = r.batch, params[Q::panels] = r.count, params[Q::steps] = r.steps;
-  params[Q::tasks] = ranges[0];
-  int64_t from = first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
-  void* buffers[] = {at(p.b.data, from, p.operand_dtype), r.memory.data_ptr(), r.ranges.data_ptr()};
-  each_task(ranges[0], double(p.k) * double(loop::kTileBlock), [&](int64_t t) {
+  params[Q::terms] = r.terms;
+  params[Q::tasks] = r.matrices * r.count;
+  int64_t from = windows ? 0 : first * (p.b.adjacent == Adjacent::row ? 1 : p.b.stride);
+  void* buffers[] = {at(p.b.data, from, p.operand_dtype), to, r.ranges(to), nullptr};
+  if (windows) {
+    params[Q::first_panel] = first / loop::kTileBlock;
+    params[Q::taps] = p.windows->taps, params[Q::channels] = p.windows->channels;
+    params[Q::padded] = p.windows->padded;
+    buffers[3] = const_cast<int32_t*>(p.windows->places);
+  }
+  each_task(params[Q::tasks], double(p.k) * double(loop::kTileBlock), [&](int64_t t) {
     codegen::Status status;
     kernel.fn(buffers, params.data(), t, t + 1, &status);
   });
-  return r;
 }
 
 bool has_kernel(const loop::Nest& n) { return codegen::find_kernel(codegen::name_of(n), n.name); }
@@ -97,10 +113,21 @@ TileVariant variant_of(const GeneratedProduct& p, int parts, bool packs_right) {
           packs_right,
           parts,
           p.alpha != 1 || p.beta != 0,
-          form_of(p)};
+          form_of(p),
+          0,
+          p.windows ? p.windows->side : Windows::none};
 }
 const TaskKernel& kernel_of_tiles(const TileVariant& v) {
   return task_kernel_of(v, [](const TileVariant& w) { return tile_nest(w); });
+}
+
+// `packed`: the right operand is packed before.
+schedule::TileBlocks blocks_of(const GeneratedProduct& p, int parts, bool packed) {
+  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads(), packed);
+  if (!p.windows || p.windows->side != Windows::left) return blocks;
+  const int64_t taps = std::max<int64_t>(1, (blocks.terms + p.windows->padded / 2) / p.windows->padded);
+  blocks.terms = ceil_div(p.windows->taps, ceil_div(p.windows->taps, taps)) * p.windows->padded;
+  return blocks;
 }
 
 }  // namespace
@@ -109,8 +136,9 @@ bool has_tile_kernels(const GeneratedProduct& p, int parts) {
   using Variants = std::pair<TileVariant, TilePackVariant>;
   static std::map<Variants, bool> available;
   static TableMutex mutex;
-  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
-  Variants v{variant_of(p, parts, blocks.packs_right), {p.b.adjacent, parts, p.operand_dtype}};
+  auto blocks = blocks_of(p, parts, p.windows != nullptr);
+  const bool right = p.windows && p.windows->side == Windows::right;
+  Variants v{variant_of(p, parts, blocks.packs_right), {p.b.adjacent, parts, p.operand_dtype, 0, right}};
   std::lock_guard lock(mutex);
   auto [it, fresh] = available.try_emplace(v);
   if (fresh)
@@ -123,14 +151,18 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
   if (p.m == 0 || p.n == 0 || p.count == 0) return;
   internal_check(p.k > 0 && parts > 0 && parts <= kMostParts)
       << "a product of " << p.m << "x" << p.k << "x" << p.n << " by " << parts << " parts";
-  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads());
+  auto blocks = blocks_of(p, parts, p.windows != nullptr);
+  const Panels all(p, parts, p.n, blocks.terms);
+  const Storage retained = retained_pack(p, Packing::tiles, parts, all.bytes(),
+                                         [&](void* to) { pack(p, parts, all, 0, p.n, to); });
+  if (retained) blocks = blocks_of(p, parts, true);
   auto& kernel = kernel_of_tiles(variant_of(p, parts, blocks.packs_right));
-  if (codegen::records_kernels()) {  // for other numbers of threads and other sizes, too
+  if (codegen::records_kernels() && !p.windows) {  // for other numbers of threads and other sizes, too
     kernel_of_tiles(variant_of(p, parts, !blocks.packs_right));
     kernel_of_pack({p.b.adjacent, parts, p.operand_dtype});
   }
   const double each = double(blocks.rows) * double(blocks.columns) * double(p.k);
-  auto multiply = [&](int64_t first, int64_t columns, const Panels* panels) {
+  auto multiply = [&](int64_t first, int64_t columns, const Panels* panels, void* memory) {
     Buffers buffers{};
     Params params{};
     float numbers[2];
@@ -140,14 +172,21 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
     params[TP::right_column] = p.b.adjacent == Adjacent::row ? 1 : p.b.stride;
     params[TP::right_batch] = p.b.batch;
     buffers[TB::right] = at(p.b.data, first * params[TP::right_column], p.operand_dtype);
+    if (p.windows) {
+      params[TP::taps] = p.windows->taps, params[TP::channels] = p.windows->channels;
+      params[TP::padded] = p.windows->padded;
+      buffers[TB::places] = const_cast<int32_t*>(p.windows->places);
+      if (p.windows->side == Windows::right) buffers[TB::right] = at(p.b.data, 0, p.operand_dtype);
+    }
     if (panels) {
       params[P::b_batch] = panels->batch;
       params[TP::steps] = panels->steps, params[TP::panels] = panels->count;
-      buffers[B::b] = panels->memory.data_ptr(), buffers[TB::range_right] = panels->ranges.data_ptr();
+      buffers[B::b] = memory, buffers[TB::range_right] = panels->ranges(memory);
     }
     run_tasks(kernel, buffers, params, each, params[P::tasks]);
   };
-  if (blocks.packs_right) return multiply(0, p.n, nullptr);
+  if (retained) return multiply(0, p.n, &all, retained->data());
+  if (blocks.packs_right) return multiply(0, p.n, nullptr, nullptr);
   constexpr int64_t kMostPanels =
       2 * kMostPacked;  // bytes, because parts take half as much again as the numbers
   const int64_t panel = ceil_div(p.k, loop::kTileTerms) * parts * loop::kPanelStep *
@@ -156,8 +195,10 @@ void run_by_tiles(const GeneratedProduct& p, int parts) {
   const int64_t most = ceil_div(panels, std::min(pieces, panels)) * loop::kTileBlock;
   for (int64_t first = 0; first < p.n; first += most) {
     const int64_t columns = std::min(most, p.n - first);
-    const Panels packed = pack(p, parts, first, columns);
-    multiply(first, columns, &packed);
+    const Panels some(p, parts, columns, blocks.terms);
+    auto memory = make_ref<StorageImpl>(some.bytes(), Device{});
+    pack(p, parts, some, first, columns, memory->data());
+    multiply(first, columns, &some, memory->data());
   }
 }
 

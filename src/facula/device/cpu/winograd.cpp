@@ -550,17 +550,21 @@ std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_
 
 // Returns false if a result is not finite.
 bool run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
-         const void* bias, void* output) {
+         const void* bias, void* output, const RetainTransformed& retain) {
   int64_t lanes = codegen::vector_lanes();
   int vectors = vectors_of(s.o);
   int64_t width = vectors * lanes, all_strips = s.o / width;
-  auto* transformed =
-      static_cast<float*>(scratch(Scratch::weights, size_t(kPlaces * s.c * s.o) * sizeof(float)));
+  const size_t bytes = size_t(kPlaces * s.c * s.o) * sizeof(float);
   auto weights = weight_params(s, places);
-  void* of_weights[] = {const_cast<void*>(weight), transformed};
-  auto& of_weight =
-      kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return weight_nest(v); });
-  codegen::launch(of_weight, of_weights, weights.data(), "conv2d");
+  auto transform = [&](void* to) {
+    void* of_weights[] = {const_cast<void*>(weight), to};
+    auto& of_weight =
+        kernel_of(UserVariant{s.dtype, places.out.inner == 1}, [](auto& v) { return weight_nest(v); });
+    codegen::launch(of_weight, of_weights, weights.data(), "conv2d");
+  };
+  const Storage retained = retain(bytes, transform);
+  void* transformed = retained ? retained->data() : scratch(Scratch::weights, bytes);
+  if (!retained) transform(transformed);
   using P = ConvParam;
   using B = ConvBuffer;
   // The data of a task should fit into a core's own cache.
@@ -627,16 +631,16 @@ WinogradTask winograd_task(const WinogradShape& s, bool bias) {
 }
 
 bool winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
-              const void* bias, void* output) {
-  return run(s, input, weight, places, bias, output);
+              const void* bias, void* output, const RetainTransformed& retain) {
+  return run(s, input, weight, places, bias, output, retain);
 }
 
 bool winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
-                             const WeightPlaces& places, void* input) {
+                             const WeightPlaces& places, void* input, const RetainTransformed& retain) {
   // A convolution of the gradient with the kernel rotated by 180 degrees.
   WinogradShape turned{s.dtype, s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
   auto* last = static_cast<const char*>(weight) + (kTaps - 1) * (places.y + places.x) * itemsize(s.dtype);
-  return run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input);
+  return run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input, retain);
 }
 
 bool winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,

@@ -7,10 +7,12 @@
 // to compute the results in another way.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "facula/base/dtype.h"
 #include "facula/device/cpu/nest_builder.h"
+#include "facula/tensor/storage.h"
 
 namespace facula::device::cpu {
 
@@ -29,6 +31,9 @@ struct WinogradShape {
   int64_t n, c, h, w, o, oh, ow, top, left;  // top, left: padding
 };
 
+// Gives memory of so many bytes that the function has written and that is retained with the weight; null: it is not retained.
+using RetainTransformed = std::function<Storage(size_t bytes, const std::function<void(void*)>& transform)>;
+
 // The nest of a convolution's tasks, each of a few tiles, with its parameters. Its buffers besides the work buffers:
 // input, weight [strips, place, c, results of a strip], bias, output, and for each task 0, or NaN if a result is not
 // finite.
@@ -42,10 +47,12 @@ WinogradTask winograd_task(const WinogradShape& s, bool bias);
 bool winograd_pays(const WinogradShape& s);
 // Writes the convolution of input to output; `bias` may be null.
 [[nodiscard]] bool winograd(const WinogradShape& s, const void* input, const void* weight,
-                            const WeightPlaces& places, const void* bias, void* output);
+                            const WeightPlaces& places, const void* bias, void* output,
+                            const RetainTransformed& retain);
 // Writes the gradient `input` [n, h, w, c] of the input of a convolution s, for `grad` [n, oh, ow, o].
 [[nodiscard]] bool winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
-                                           const WeightPlaces& places, void* input);
+                                           const WeightPlaces& places, void* input,
+                                           const RetainTransformed& retain);
 // Writes the gradient of the weight at the positions that `places` gives.
 [[nodiscard]] bool winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
                                             const WeightPlaces& places, void* weight);

@@ -1,0 +1,115 @@
+#include "facula/device/cpu/byte_nest.h"
+
+#include "facula/schedule/flatten.h"
+
+namespace facula::device::cpu {
+
+namespace {
+
+using namespace facula::loop;
+using P = ByteParam;
+using B = ByteBuffer;
+
+constexpr int kUnroll = 4;  // steps of a tile's loop between two tests of its counter
+
+class ByteTask : public NestBuilder {
+ public:
+  explicit ByteTask(const ByteVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}
+  int64_t width() const { return int64_t(v_.vectors) * lanes(); }
+
+  void run() {
+    each(ceil_div(param(P::columns), width()), [&](Expr panel) {
+      Expr column = let(panel * n_of(width()));
+      Expr columns = let(min(param(P::columns) - column, number(width())));
+      each(ceil_div(param(P::rows), v_.rows), [&](Expr tile) {
+        Expr row = let(tile * n_of(v_.rows));
+        multiply(let(row * param(P::words)), let(column * param(P::words)));
+        each(min(param(P::rows) - row, number(v_.rows)), [&](Expr r) {
+          Expr from = let(r * n_of(width())), to = let((row + r) * param(P::out_stride) + column);
+          vector(columns, [&](Expr c) {
+            Expr sum = word(B::tile, from + c) + word(B::corrections, column + c);
+            store(B::out, to + c, finished(sum, column + c));
+          });
+        });
+      });
+    });
+  }
+
+ private:
+  Expr word(int buffer, Expr offset) const { return read(buffer, offset, DType::Int32); }
+
+  // Stores the sums of a tile in B::tile, row by row.
+  void multiply(Expr left, Expr right) {
+    std::vector<Expr> strips;
+    for (int c = 0; c < v_.vectors; ++c) strips.push_back(let(right + n_of(c * lanes()) * param(P::words)));
+    vector(number(lanes()), [&](Expr lane) {
+      std::vector<Expr> sums;
+      for (int k = 0; k < v_.rows * v_.vectors; ++k)
+        sums.push_back(variable(constant(Scalar(int64_t(0)), DType::Int32)));
+      auto step = [&](Expr k) {
+        std::vector<Expr> from;
+        for (Expr strip : strips) from.push_back(let(word(B::right, strip + k * n_of(lanes()) + lane)));
+        Expr term = let(left + k * n_of(v_.rows));
+        for (int r = 0; r < v_.rows; ++r) {
+          Expr x = let(word(B::left, term + n_of(r)));
+          for (int c = 0; c < v_.vectors; ++c) {
+            Expr sum = sums[size_t(r * v_.vectors + c)];
+            set(sum, call(Fn::dot_bytes, {x, from[size_t(c)], sum}));
+          }
+        }
+      };
+      Expr groups = let(floordiv(param(P::words), n_of(kUnroll)));
+      each(groups, [&](Expr g) {
+        for (int u = 0; u < kUnroll; ++u) step(let(g * n_of(kUnroll) + n_of(u)));
+      });
+      each(param(P::words) - groups * n_of(kUnroll), [&](Expr k) { step(let(groups * n_of(kUnroll) + k)); });
+      for (int r = 0; r < v_.rows; ++r)
+        for (int c = 0; c < v_.vectors; ++c)
+          store(B::tile, number(r * width() + c * lanes()) + lane, sums[size_t(r * v_.vectors + c)]);
+    });
+  }
+
+  // The element of the result for a sum, rounded in the order of catalog/quantized.cpp.
+  Expr finished(Expr sum, Expr column) const {
+    if (v_.result == DType::Int32) return sum;
+    Expr y = cast(sum, DType::Float32) * read(B::multiplier, column);
+    if (v_.bias) y = y + read(B::bias, column);
+    if (v_.relu) y = call(Fn::relu, {y});
+    if (v_.result == DType::Float32) return y;
+    double low = v_.result == DType::Int8 ? -128 : 0;
+    Expr steps = call(Fn::round, {y + cast(param(P::zero_point), DType::Float32)});
+    return cast(min(max(steps, real(low)), real(low + 255)), v_.result);
+  }
+
+  const ByteVariant v_;
+};
+
+}  // namespace
+
+ByteVariant byte_variant(int64_t rows, int lanes) {
+  const int most = lanes >= 16 ? 14 : 5;
+  // Nearly equal tiles.
+  int64_t tiles = schedule::ceil_div(rows, most);
+  return {int(schedule::ceil_div(rows, std::max<int64_t>(tiles, 1))), 2, DType::Int32, false, false, lanes};
+}
+
+TaskNest byte_nest(const ByteVariant& v) {
+  ByteTask t(v);
+  int task_var = t.fresh();
+  t.run();
+  Nest n;
+  n.name = "product_bytes";
+  n.buffers.resize(B::count);
+  for (auto& b : n.buffers) b = {DType::Int32, false, "", true};
+  n.buffers[B::multiplier].dtype = n.buffers[B::bias].dtype = DType::Float32;
+  n.buffers[B::out].dtype = v.result;
+  n.buffers[B::out].written = n.buffers[B::tile].written = true;
+  n.params = P::count;
+  n.task_var = task_var;
+  n.tasks = param(P::tasks);
+  n.cost = param(P::rows) * param(P::columns) * param(P::words);
+  n.body = std::move(t.block);
+  return {std::move(n), {{B::tile, number(v.rows * t.width())}}, {}};
+}
+
+}  // namespace facula::device::cpu
