@@ -273,3 +273,23 @@ def test_training_steps_are_one_program(name):
     assert got == pytest.approx(trained(lambda f: f)[0], rel=1e-4)
     report = compiled.report()
     assert report["captures"] == 1 and report["hits"] == 3 and not report["plain_runs"]
+
+
+def test_values_saved_for_a_backward_pass_stay_in_the_layout_of_convolutions():
+    facula.manual_seed(0)
+    block = lambda: nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())  # noqa: E731
+    plain = nn.Sequential(*(block() for _ in range(4)), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 64, 3))
+    compiled = facula.compile(copy.deepcopy(plain))
+    x = facula.randn(2, 16, 16, 16)
+
+    def reorders_of(model):
+        for _ in range(4):
+            before = facula._C.layout_counts()["reordered"]
+            model.zero_grad()
+            model(x).square().sum().backward()
+        return facula._C.layout_counts()["reordered"] - before
+
+    assert reorders_of(compiled) <= reorders_of(plain)
+    for p, q in zip(plain.parameters(), compiled.parameters()):
+        assert p.grad.stride() == q.grad.stride()
+        assert facula.allclose(p.grad, q.grad, rtol=1e-4, atol=1e-4 * p.grad.abs().max().item())

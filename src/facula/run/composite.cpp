@@ -38,6 +38,9 @@ bool is_dynamic(const graph::Graph& g) {
   return std::ranges::any_of(g.inputs, [](auto* v) { return any_symbolic(v->tensor.sizes()); });
 }
 
+// The programs of users have calls of libraries that read packed weights.
+Packed packed_operands_of(const Operator& o) { return graph_body(o) ? Packed::kept : Packed::restored; }
+
 // By tangent: whether the program of the gradient learns a size from it that no saved value has. Such a gradient has to be passed
 // where it is undefined, too.
 std::vector<bool> tangents_with_sizes(const graph::Partition& p) {
@@ -254,7 +257,7 @@ class CompositeNode final : public autograd::Node,
     values.reserve(read.size() + tangents.size());
     for (size_t k : read) values.push_back(saved(k).unpack(*this, alive));
     for (auto& t : tangents) values.push_back(t);
-    InMemory memory(values);
+    InMemory memory(values, {}, packed_operands_of(compiled_->op));
     values.assign(memory.args().begin(), memory.args().end());
     std::vector<Tensor> copies;
     if (!backward.accepts(values)) {
@@ -466,7 +469,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   std::optional<InMemory> physical;  // the arguments over their physical layouts, if there are any
   bool logical = !any_physical_layout(args);
   if (!logical) [[unlikely]] {
-    physical.emplace(args);
+    physical.emplace(args, std::span<const Tensor>(), packed_operands_of(o));
     if (physical->any()) {
       key_of(o, physical->args(), Purpose::recorded, key, in_memory);
       operands = in_memory.values;

@@ -132,12 +132,12 @@ bool needs_logical_inputs(const graph::Graph& g) {
   return false;
 }
 
-namespace {
-
 bool chooses_order(const graph::Node& n) {
   auto* library = n.op->as<op::Library>();
   return library && library->channels_last == op::ChannelsLast::chooses;
 }
+
+namespace {
 
 // Infers the results of a node. If its view is not possible with the new strides of its base, the base is noted in `as_traced`.
 class Placement {
@@ -288,9 +288,7 @@ void set_strides(graph::Graph& g, std::span<const Tensor> at) {
 void place_saved_values(graph::Partition& p) {
   auto is_dynamic = [](auto* v) { return any_symbolic(v->tensor.sizes()); };
   auto& inputs = p.backward.inputs;
-  if (std::ranges::none_of(p.forward.nodes, [](auto& n) { return chooses_order(*n); }) ||
-      std::ranges::any_of(p.forward.inputs, is_dynamic) || std::ranges::any_of(inputs, is_dynamic))
-    return;
+  if (std::ranges::any_of(p.forward.inputs, is_dynamic) || std::ranges::any_of(inputs, is_dynamic)) return;
   auto forward = placed(p.forward, size_t(p.outputs), {});
   std::vector<Tensor> saved(p.saved_inputs.size());
   for (size_t k = 0; k < saved.size(); ++k) {

@@ -78,8 +78,12 @@ bool needs_logical_inputs(const graph::Graph& g);
 bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
                   const std::function<op::Args(const graph::Node&)>& args_of, size_t shown = SIZE_MAX);
 
+// Whether the call is one that chooses the order in memory of its result, as convolutions do.
+bool chooses_order(const graph::Node& n);
+
 // Gives values that only the backward graph reads, and what is computed from them, the strides that place_values() chooses, in both
 // graphs: otherwise they would be copied to their traced strides at the end of the forward graph, and back in the backward graph.
+//   requires: graphs without calls of composites
 void place_saved_values(graph::Partition& p);
 
 // `t`, the result of a program or library, with these logical strides.

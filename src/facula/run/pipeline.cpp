@@ -30,6 +30,13 @@ auto pass(const char* pass_name, const std::string& name, F&& f) {
   return f();
 }
 
+// The graph with the bodies of composites in place of their calls.
+graph::Graph with_bodies(graph::Graph g, const std::string& name) {
+  bool expands = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); });
+  if (expands) g = pass("expand", name, [&] { return graph::expanded(g, g.shapes); });
+  return g;
+}
+
 std::string name_of(const loop::LazyNest& n) { return n.kernel() ? n.kernel()->shown : n.nest().name; }
 
 }  // namespace
@@ -46,13 +53,15 @@ graph::Joint differentiate(const graph::Graph& forward, const std::vector<int>& 
 
 graph::Partition partition(const graph::Joint& joint, const std::string& name) {
   auto p = pass("partition", name, [&] { return graph::partition(joint); });
+  if (std::ranges::none_of(p.forward.nodes, [](auto& n) { return chooses_order(*n); })) return p;
+  p.forward = with_bodies(std::move(p.forward), name);
+  p.backward = with_bodies(std::move(p.backward), name);
   pass("place saved values", name, [&] { place_saved_values(p); });
   return p;
 }
 
 graph::Graph simplify(graph::Graph g, const std::string& name) {
-  bool expands = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); });
-  if (expands) g = pass("expand", name, [&] { return graph::expanded(g, g.shapes); });
+  g = with_bodies(std::move(g), name);
   pass("merge equal", name, [&] { graph::merge_equal(g); });
   pass("rematerialize", name, [&] { graph::rematerialize(g); });
   return g;
