@@ -139,7 +139,9 @@ def one_step(step, names: dict, seed: int) -> tuple[list, list]:
 
 
 def compare_forward(name: str) -> dict:
-    """Compares outputs of the model, and the gradients of their mean squares, in three calls."""
+    """Compares outputs of the model, and the gradients of their mean squares, in three calls; then times
+    calls with their backward passes, which are outside of the compiled model.
+    """
     import facula
 
     def run_exact(names: dict, seed: int, compiled: bool) -> tuple:
@@ -153,7 +155,11 @@ def compare_forward(name: str) -> dict:
         state = copies(eager["model"])
         ours = forward_and_backward(model, captured, call)
         c.add(call, ours, forward_and_backward(eager["model"], eager, call), state)
-    return c.result() | counts(model.__dict__["_run"])
+    times = paired(
+        lambda: forward_and_backward(eager["model"], eager, 0),
+        lambda: forward_and_backward(model, captured, 0),
+    )
+    return {"times": times} | c.result() | counts(model.__dict__["_run"])
 
 
 def compare_steps(name: str) -> dict:
@@ -284,6 +290,7 @@ def is_equal(result: dict) -> bool:
 def row(name: str, r: dict) -> str:
     f, s = r.get("forward", {}), r.get("steps", {})
     times, inference, peaks = s.get("times"), s.get("inference"), s.get("peaks")
+    outside = f.get("times")
     cells = [name, "yes" if is_equal(r) else "**no**"]
     cells += [str(len(x["breaks"])) if "breaks" in x else "error" for x in (f, s)]
     for key in ("outputs", "gradients"):
@@ -294,24 +301,28 @@ def row(name: str, r: dict) -> str:
     cells += [cell(r["cold"], 1e3, "{:.0f}"), cell(r["warm"], 1e3, "{:.0f}")]
     for k in range(2):
         cells.append(cell(times and times[k], 1e3))
-    cells += [cell(times and times[2], 1, "{:.3f}"), cell(inference and inference[2], 1, "{:.3f}")]
+    cells += [cell(x and x[2], 1, "{:.3f}") for x in (times, outside, inference)]
     cells.append(cell(peaks and peaks[1] / peaks[0], 1, "{:.3f}"))
     return "| " + " | ".join(cells) + " |"
 
 
 HEAD = [
     "| program | equal | breaks: forward | step | outputs | gradients | first step: cold ms | warm "
-    "| step: eager ms | compiled | ratio | inference | peak |",
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    "| step: eager ms | compiled | ratio | backward outside | inference | peak |",
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
 ]
 
 
 def summary(results: dict[str, dict]) -> list[str]:
     lines = [""]
-    for kind in ("times", "inference"):
-        ratios = [r["steps"][kind][2] for r in results.values() if kind in r.get("steps", {})]
+    measured = {
+        "training step": ("steps", "times"),
+        "model with its backward pass outside": ("forward", "times"),
+        "inference": ("steps", "inference"),
+    }
+    for what, (part, kind) in measured.items():
+        ratios = [r[part][kind][2] for r in results.values() if kind in r.get(part, {})]
         if ratios:
-            what = "training step" if kind == "times" else "inference"
             lines.append(f"{what}: geometric mean {geometric_mean(ratios):.3f}, largest {max(ratios):.3f}")
     equal = sum(is_equal(r) for r in results.values())
     unbroken = sum(not r["forward"]["breaks"] for r in results.values() if "breaks" in r.get("forward", {}))
