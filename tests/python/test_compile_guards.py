@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import operator
 import types
 
 import pytest
@@ -613,3 +614,43 @@ def test_comparisons_of_changing_numbers_follow_python(sign):
 
 def assert_same(got, want):
     assert facula.equal(got.nan_to_num(123.0), want.nan_to_num(123.0))
+
+
+def test_compiled_functions_that_are_called_in_compiled_ones_are_told_apart():
+    def scaled_by(a):
+        return facula.compile(lambda x: x * a)
+
+    @facula.compile
+    def outer(x, f):
+        return f(x) + 1
+
+    first, second = scaled_by(2), scaled_by(3)
+    for f, a in ((first, 2), (first, 2), (second, 3), (second, 3), (first, 2), (scaled_by(5), 5)):
+        assert outer(x, f).tolist() == (x * a + 1).tolist()
+
+    def trained():
+        layer, seen = nn.Linear(3, 3), []
+        layer.register_full_backward_hook(lambda m, inputs, outputs: seen.append(len(outputs)))
+        print("", end="")  # a break
+        step = facula.compile(lambda x: layer(x).sum())
+        for _ in range(2):
+            step(x).backward()
+        return len(seen), layer.weight.grad is None
+
+    run = facula.compile(trained)
+    assert [run() for _ in range(4)] == [(2, False)] * 4
+
+
+@pytest.mark.parametrize(
+    "names", [("relu", "gelu"), ("mse_loss", "l1_loss"), ("aten.sin", "aten.cos"), ("sin", "cos")]
+)
+def test_functions_of_this_package_as_arguments_are_told_apart(names):
+    @facula.compile
+    def f(x, function):
+        return function(x, x * 2) if "loss" in names[0] else function(x)
+
+    of = {"aten.sin": facula.ops, "sin": facula.Tensor}.get(names[0], nn.functional)
+    functions = [operator.attrgetter(name)(of) for name in names]
+    for function in (functions[0], functions[1], functions[0], functions[1]):
+        want = function(x, x * 2) if "loss" in names[0] else function(x)
+        assert f(x, function).tolist() == want.tolist()

@@ -1000,7 +1000,7 @@ bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& owner_ref) {
     return true;
   }
   if (PyObject* inner = function_of_compiled(c.callable)) {
-    r->constant(inner);
+    r->attribute(c.callable, checked(PyUnicode_InternFromString("function")).get(), inner);
     c.callable = inner;
     return true;
   }
@@ -1135,6 +1135,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     return call_descriptor(in, f, c);
   if (is_module(o)) return call_module(in, f, c);
   if (std::strstr(kind(o), "Overridable")) {
+    in.recorder->identity(o);
     Rule rule = rule_of(o);
     PyRef function = checked(PyObject_GetAttrString(o, "__wrapped__"));
     if (PyFunction_Check(function.get())) {
@@ -1150,8 +1151,12 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     }
     return call_ruled(in, f, c, rule);
   }
-  if (std::strstr(kind(o), "_C.Operators")) return call_recorded(in, f, c);
+  if (std::strstr(kind(o), "_C.Operators")) {
+    in.recorder->identity(o);
+    return call_recorded(in, f, c);
+  }
   if (named(o, "OpOverload") || named(o, "OpOverloadPacket")) {
+    in.recorder->identity(o);
     PyRef native = native_of_operator(o);
     if (!native) return opaque(in, c);
     owner_ref.push_back(native);

@@ -465,7 +465,10 @@ static bool is_exit_of_mode(PyObject* o) {
 }
 
 void Recorder::first_guard(SourceId id, PyObject* o) {
-  bool is_fixed = PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o) || PyCode_Check(o);
+  bool is_method_of_c = Py_TYPE(o) == &PyMethodDescr_Type || Py_TYPE(o) == &PyWrapperDescr_Type ||
+                        Py_TYPE(o) == &PyClassMethodDescr_Type;
+  bool is_fixed =
+      PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o) || PyCode_Check(o) || is_method_of_c;
   if (is_tensor(o)) {
     list.tensors.emplace_back(*impl_of(o));
     add(Guard::Kind::tensor, id, reinterpret_cast<PyObject*>(Py_TYPE(o)), int64_t(list.tensors.size()) - 1);
