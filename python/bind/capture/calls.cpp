@@ -1104,6 +1104,21 @@ bool takes_subclass(const Call& c) {
   return any_taken(c.args.data(), Py_ssize_t(c.args.size()));
 }
 
+// A special method of an object of a builtin class, bound to it. `owner_ref` keeps the object alive.
+Outcome call_method_wrapper(Interpreter& in, Frame& f, Call& c, std::vector<PyRef>& owner_ref) {
+  PyObject* o = c.callable;
+  PyRef self = checked(PyObject_GetAttrString(o, "__self__")),
+        name = checked(PyObject_GetAttrString(o, "__name__"));
+  PyRef of = checked(PyObject_GetAttrString(o, "__objclass__"));
+  PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(of.get()), name.get());
+  owner_ref.push_back(self);
+  if (in.recorder->is_outside(o))
+    for (const char* part : {"__self__", "__name__", "__objclass__"}) in.recorder->read_attribute(o, part);
+  if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) return opaque(in, c);
+  c.bind(descriptor, self.get());
+  return call_descriptor(in, f, c);
+}
+
 }  // namespace
 
 Outcome call_polyfill(Interpreter& in, Frame& f, const char* name, std::vector<PyObject*> args, size_t drop) {
@@ -1164,18 +1179,7 @@ Outcome call(Interpreter& in, Frame& f, Call c) {
     c.callable = native.get();
     return call_recorded(in, f, c);
   }
-  if (named(o, "method-wrapper")) {
-    PyRef self = checked(PyObject_GetAttrString(o, "__self__")),
-          name = checked(PyObject_GetAttrString(o, "__name__"));
-    PyRef of = checked(PyObject_GetAttrString(o, "__objclass__"));
-    PyObject* descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(of.get()), name.get());
-    owner_ref.push_back(self);
-    if (in.recorder->is_outside(o))
-      for (const char* part : {"__self__", "__name__", "__objclass__"}) in.recorder->read_attribute(o, part);
-    if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) return opaque(in, c);
-    c.bind(descriptor, self.get());
-    return call_descriptor(in, f, c);
-  }
+  if (named(o, "method-wrapper")) return call_method_wrapper(in, f, c, owner_ref);
   if (named(o, "functools._lru_cache_wrapper")) return call_cached(in, f, c);
   PyObject* method = is_class_of_python(Py_TYPE(o)) ? _PyType_Lookup(Py_TYPE(o), names::__call__) : nullptr;
   if (!method || !PyFunction_Check(method)) return opaque(in, c);
