@@ -85,6 +85,17 @@ PyRef apply_to_numbers(Interpreter& in, const Call& c) {
   return follows ? r->applied(c.callable, c.args, std::move(result)) : PyRef();
 }
 
+// The arguments as a tuple, and a dict of those with keywords or null.
+std::pair<PyRef, PyRef> arguments_of(const Call& c) {
+  PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
+  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
+  if (keywords(c)) named = checked(PyDict_New());
+  for (size_t k = 0; k < keywords(c); ++k)
+    checked(
+        PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  return {std::move(args), std::move(named)};
+}
+
 // Iterables that C code walks over without calling Python.
 bool is_walkable(Interpreter& in, PyObject* o) {
   if (is_container(o) || is_atom(o) || is_read_as_dict(in.recorder, o)) return true;
@@ -352,12 +363,7 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
     for (auto* a : c.args) r->contents(a);
     return finish(in, f, c, run_native(in, c));
   }
-  PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
-  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
-  if (keywords(c)) named = checked(PyDict_New());
-  for (size_t k = 0; k < keywords(c); ++k)
-    checked(
-        PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  auto [args, named] = arguments_of(c);
   pin_all(in, c);
   PyRef created(type->tp_new(type, args.get(), named.get()));
   if (!created) return Outcome::raised;
@@ -686,12 +692,7 @@ Outcome call_cached(Interpreter& in, Frame& f, Call& c) {
     r->serve_this_call_alone();
     return Outcome::raised;
   }
-  PyRef args = checked(PyTuple_New(Py_ssize_t(c.positional))), named;
-  for (size_t k = 0; k < c.positional; ++k) PyTuple_SET_ITEM(args.get(), Py_ssize_t(k), Py_NewRef(c.args[k]));
-  if (keywords(c)) named = checked(PyDict_New());
-  for (size_t k = 0; k < keywords(c); ++k)
-    checked(
-        PyDict_SetItem(named.get(), PyTuple_GET_ITEM(c.kwnames, Py_ssize_t(k)), c.args[c.positional + k]));
+  auto [args, named] = arguments_of(c);
   PyRef key = checked(PyTuple_Pack(2, args.get(), named ? named.get() : Py_None));
   PyRef number;
   r->note({Source::Kind::cached_call, function, std::move(key)}, result.get(), &number);
@@ -1000,7 +1001,7 @@ bool unwrap(Interpreter& in, Call& c, std::vector<PyRef>& owner_ref) {
     return true;
   }
   if (PyObject* inner = function_of_compiled(c.callable)) {
-    r->attribute(c.callable, checked(PyUnicode_InternFromString("function")).get(), inner);
+    r->read_attribute(c.callable, "function");
     c.callable = inner;
     return true;
   }

@@ -706,7 +706,14 @@ SourceId Recorder::source_of_item(PyObject* dict, PyObject* key, Py_ssize_t k) {
 }
 
 bool Recorder::is_changing(PyObject* dict, PyObject* key, Py_ssize_t k) {
-  return changing && changing->count(list.path(source_of_item(dict, key, k), root_names));
+  if (!changing) return false;
+  SourceId base = constant(dict);
+  size_t sources = list.sources.size();  // the path alone is asked for, so that no guard is left
+  list.sources.push_back({Source::Kind::dict_item, base, PyRef::share(key)});
+  if (k >= 0) list.sources.push_back({Source::Kind::item, SourceId(list.sources.size()) - 1, {}, k});
+  bool changes = changing->count(list.path(SourceId(list.sources.size()) - 1, root_names)) > 0;
+  list.sources.resize(sources);
+  return changes;
 }
 
 PyObject* Recorder::operand(PyObject* dict, PyObject* key, Py_ssize_t k, bool decides) {

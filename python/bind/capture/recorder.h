@@ -98,7 +98,7 @@ class Recorder {
   // Returns the object to use in place of `result`, which binary_of(kind) gave for a and b. A comparison becomes a guard of its value
   // and not of the numbers.
   PyRef computed(int kind, PyObject* a, PyObject* b, PyRef result);
-  // The same for `number in container`, a container that only the caller's code writes, and for what a function of C without effects returned for one or two numbers.
+  // The same for `number in container`, and for what a function of C without effects returned for one or two numbers.
   PyRef contains(PyObject* container, PyObject* number, PyRef result);
   PyRef applied(PyObject* function, std::span<PyObject* const> numbers, PyRef result);
   PyObject* operand_of(PyObject* number);  // its handle, borrowed; null if it is too large
