@@ -1,5 +1,5 @@
-"""Prints, for each matrix product, the speed of generated kernels (by vectors alone), of the libraries and of
-PyTorch.
+"""Prints, for each matrix product, the speed of generated kernels (by vectors, and by the matrix unit of a
+processor that has one), of the libraries and of PyTorch.
 
     make bench ARGS="--only products"
     make bench ARGS="--only 'products.*linear' --quick"
@@ -27,13 +27,19 @@ from run import Failure, Worker, compare, geometric_mean, machine  # noqa: E402
 
 THREADS = 2
 BUSY = 0.5  # the load from which figures are marked
-WAYS = {"chosen": "", "generated": "generated", "library": "library"}
-IS_GENERATED = """
-def is_generated(f):
+HAS_UNIT = " amx_bf16" in Path("/proc/cpuinfo").read_text()
+# The settings of FACULA_PRODUCTS, by what the table calls them.
+WAYS = (
+    {"chosen": "", "vectors": "generated"} | ({"tiles": "tiles"} if HAS_UNIT else {}) | {"library": "library"}
+)
+TAKEN = ("library", "vectors", "tiles")
+TAKEN_BY = """
+def taken_by(f):
     f()
     with torch.profile() as prof:
         f()
-    return any(e.category == "kernel" and e.name.startswith("product") for e in prof.events())
+    kernels = [e.name for e in prof.events() if e.category == "kernel" and e.name.startswith("product")]
+    return 2.0 if any(name.startswith("product_tiles") for name in kernels) else float(bool(kernels))
 """
 
 
@@ -53,10 +59,10 @@ class Measurement:
 
     def taken(self, product: Product) -> str:
         """Returns the way that the default setting chooses for a product."""
-        check = f"float(is_generated(lambda: {product.statement}))"
-        task = {"setup": product.setup + IS_GENERATED, "statement": "pass", "check": check, "fresh": False}
+        check = f"taken_by(lambda: {product.statement})"
+        task = {"setup": product.setup + TAKEN_BY, "statement": "pass", "check": check, "fresh": False}
         answer = self.workers["chosen"].ask(prepare={**task, "threads": THREADS})
-        return "generated" if answer["check"][0] else "library"
+        return TAKEN[int(answer["check"][0])]
 
     def times(self, product: Product) -> dict[str, list[float]]:
         tolerance = 3e-2 if product.kind == "bfloat16" else 1e-3
@@ -84,15 +90,10 @@ def table(
     title: str, rows: list[tuple[Product, str, dict[str, list[float]]]], fastest: float, memory: float
 ) -> list[str]:
     names = [*WAYS, "torch"]
-    lines = [
-        f"## {title}",
-        "",
-        "| | "
-        + " | ".join(names)
-        + " | generated / peer | library / peer | taken | chosen / peer | share of the peak "
-        + "| of the memory |",
-        "|---|" + "---:|" * (len(names) + 6),
-    ]
+    others = [name for name in WAYS if name != "chosen"]
+    columns = [*names, *(f"{name} / peer" for name in others), "taken", "chosen / peer"]
+    columns += ["share of the peak", "of the memory"]
+    lines = [f"## {title}", "", "| | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     ratios: dict[str, list[float]] = {name: [] for name in WAYS}
     for product, taken, times in rows:
         speeds = [product.operations / statistics.median(times[name]) * 1e-9 for name in names]
@@ -106,16 +107,14 @@ def table(
         bytes_read = size * product.count * (product.k * product.n + product.m * product.k)
         read = bytes_read / statistics.median(times["chosen"]) * 1e-9
         cells = [f"{speed:.1f}" for speed in speeds]
-        cells += [f"{ratio[name]:.3f}x" for name in ("generated", "library")]
+        cells += [f"{ratio[name]:.3f}x" for name in others]
         cells += [taken, f"{ratio['chosen']:.3f}x"]
         cells += [f"{speeds[0] / fastest:.0%}", f"{read / memory:.0%}"]
         lines.append(f"| {product.name} | " + " | ".join(cells) + " |")
     if rows:
         means = {name: geometric_mean(r) for name, r in ratios.items()}
-        lines.append(
-            f"| **geometric mean of time / peer's** | {means['chosen']:.3f}x | {means['generated']:.3f}x "
-            f"| {means['library']:.3f}x | | | | | | | |"
-        )
+        cells = [f"{means[name]:.3f}x" for name in WAYS] + [""] * (len(columns) - len(WAYS))
+        lines.append("| **geometric mean of time / peer's** | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 

@@ -256,7 +256,8 @@ TEST(TileCost, IsNotBelowItsBound) {
     schedule::ProductShape s{int64_t(up_to(3000)), int64_t(up_to(5000)), int64_t(up_to(9000)),
                              int64_t(up_to(3))};
     for (int parts = 1; parts <= kMostParts; ++parts)
-      ASSERT_LE(schedule::least_tile_cost(s, parts), schedule::tile_cost(s, parts) * (1 + 1e-12))
+      ASSERT_LE(schedule::least_tile_cost(s, parts),
+                schedule::tile_cost(s, parts, cache_sizes()) * (1 + 1e-12))
           << s.count << " of " << s.m << "x" << s.k << "x" << s.n;
   }
 }
@@ -331,7 +332,7 @@ TEST(TileNest, IsTheKernelToTheBit) {
     TileVariant v{
         p.a.adjacent, p.b.adjacent,           coin(), int(up_to(kMostParts)), p.alpha != 1 || p.beta != 0,
         {p.epilogue}, codegen::vector_lanes()};
-    int64_t terms = schedule::tile_blocks({p.m, p.n, p.k}, v.parts, 1).terms;
+    int64_t terms = schedule::tile_blocks({p.m, p.n, p.k}, v.parts, 1, cache_sizes()).terms;
     auto want = interpreted(e, v, 32 * up_to(2), 32 * up_to(2), terms, coin());
     run_by_tiles(p, v.parts);
     for (size_t k = 0; k < want.size(); ++k)

@@ -14,8 +14,9 @@ constexpr int64_t kTerms = kMostTerms / 3 * 2;  // of a K block, about: a panel 
 constexpr int64_t kTermsStep = 8;               // K blocks begin at multiples of it
 constexpr int64_t kColumns =
     2048;  // of a block of the result, at most: rows of the left operand are packed once for each
-constexpr int64_t kBlocks = 4;   // blocks for each thread
-constexpr int64_t kElement = 4;  // bytes
+constexpr int64_t kBlocks = 4;     // blocks for each thread
+constexpr int64_t kElement = 4;    // bytes
+constexpr int64_t kTileBytes = 2;  // of an element of a tile
 
 // A length of at most `most`, a multiple of `step`, that divides `size` into nearly equal pieces.
 int64_t even_piece(int64_t size, int64_t most, int64_t step) {
@@ -69,10 +70,9 @@ namespace {
 
 // Nanoseconds, measured on an Emerald Rapids processor.
 constexpr double kTileTerm[] = {0, 1.2e-3, 2.9e-3, 5.6e-3};  // of a multiplication and its addition, by parts
-// Packing an element of the left operand, by parts, and of the right one, whose terms are mostly adjacent: from a cache that both
-// processors share, which takes twice as long as from one near a core.
-constexpr double kTileLeft[] = {0, 0.3, 0.4, 0.5};
-constexpr double kTileRight[] = {0, 0.4, 0.5, 0.6};
+// Packing an element of the left and of the right operand, by parts; about twice as long where words are turned in registers.
+constexpr double kTileLeft[] = {0, 0.2, 0.35, 0.4};
+constexpr double kTileRight[] = {0, 0.25, 0.45, 0.5};
 constexpr double kTileAdd = 0.15;  // of adding the sum of a K block to an element
 constexpr double kTileFar =
     0.3;  // of writing and reading a packed element that the caches near a core do not hold
@@ -94,18 +94,21 @@ double time_of(const ProductShape& s, const TileBlocks& b, int parts, int thread
 
 }  // namespace
 
-TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, bool packed) {
-  // The rows of a block over a K block take 768 KiB as three parts, which fit into the second cache with a panel.
-  constexpr int64_t kMostColumns = 2048, kLeastTerms = 512, kMostTileTerms = 4096,
-                    kMostElements = 256 * kLeastTerms;
+TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, const CacheSizes& caches, bool packed) {
+  constexpr int64_t kMostColumns = 2048, kLeastTerms = 512, kMostTileTerms = 1024;
   constexpr int64_t kDivisions[] = {1, 2, 4, 8};  // of blocks, for threads
   TileBlocks best{};
   // A block's sum is a chain of additions, one for each 32 terms, and so is that of the blocks. Sums of blocks have errors that cancel
-  // each other in part, so fewer blocks are best: the cubic root of twice the number of such steps.
+  // each other in part, so fewer blocks are best: the cubic root of twice the number of such steps. Panels of more than 1024 terms
+  // leave no room for rows, and the right operand would be read again for each few of them.
   const double blocks = std::cbrt(2.0 * double(s.k) / loop::kTileBlock);
   best.terms = even_piece(s.k, std::clamp(int64_t(double(s.k) / blocks), kLeastTerms, kMostTileTerms),
                           loop::kTileBlock);
-  const int64_t most_rows = std::min(std::max(kMostElements / best.terms, 2 * loop::kTileBlock), s.m);
+  // The rows of a block over a K block and a panel stay in the second cache.
+  constexpr double kShare = 0.6;
+  const double row = double(best.terms) * parts * kTileBytes;
+  const int64_t rows = int64_t(kShare * double(caches.second) / row);
+  const int64_t most_rows = std::min(std::max(rows, 2 * loop::kTileBlock), s.m);
   double least = 0;
   for (int64_t i : kDivisions)
     for (int64_t j : kDivisions)
@@ -127,8 +130,8 @@ double least_tile_cost(const ProductShape& s, int parts) {
   return double(s.count) * (elements + terms * (m * kTileLeft[parts] + n * kTileRight[parts]));
 }
 
-double tile_cost(const ProductShape& s, int parts) {
-  return time_of(s, tile_blocks(s, parts, 1), parts, 1, false);
+double tile_cost(const ProductShape& s, int parts, const CacheSizes& caches) {
+  return time_of(s, tile_blocks(s, parts, 1, caches), parts, 1, false);
 }
 
 }  // namespace facula::schedule

@@ -34,9 +34,10 @@ struct TileBlocks {
   bool packs_right;  // each task packs the right operand's panels itself, instead of all before
 };
 // `packed`: the right operand is, already.
-TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, bool packed = false);
+TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, const CacheSizes& caches,
+                       bool packed = false);
 // Nanoseconds that one thread takes for such a product, by a model.
-double tile_cost(const ProductShape& s, int parts);
+double tile_cost(const ProductShape& s, int parts, const CacheSizes& caches);
 // It is at least this, which takes no search for blocks.
 double least_tile_cost(const ProductShape& s, int parts);
 

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "facula/base/cache_sizes.h"
 #include "facula/base/matrix_unit.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
@@ -123,7 +124,7 @@ const TaskKernel& kernel_of_tiles(const TileVariant& v) {
 
 // `packed`: the right operand is packed before.
 schedule::TileBlocks blocks_of(const GeneratedProduct& p, int parts, bool packed) {
-  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads(), packed);
+  auto blocks = schedule::tile_blocks({p.m, p.n, p.k, p.count}, parts, num_threads(), cache_sizes(), packed);
   if (!p.windows || p.windows->side != Windows::left) return blocks;
   const int64_t taps = std::max<int64_t>(1, (blocks.terms + p.windows->padded / 2) / p.windows->padded);
   blocks.terms = ceil_div(p.windows->taps, ceil_div(p.windows->taps, taps)) * p.windows->padded;
