@@ -10,6 +10,7 @@
 
 #include "facula/base/parallel.h"
 #include "facula/device/cpu/nest_builder.h"
+#include "facula/loop/tiles.h"
 
 namespace {
 
@@ -71,35 +72,72 @@ Nest read_nest() {
   return nest_of(t, task, 2);
 }
 
-// The least seconds of a run of all threads.
-double seconds(const codegen::Kernel& kernel, void* const* buffers, const int64_t* params, int threads) {
-  double best = 1e9;
-  for (int round = 0; round < 200; ++round) {
+constexpr int64_t kUnitPairs = 16, kUnitSteps = 4, kUnitRepeats = 256;
+constexpr int64_t kUnitPanel = kUnitSteps * kPanelStep;
+
+// The same products of tiles in registers many times.
+Nest unit_nest() {
+  Writer t(DType::Float32);
+  int task = t.fresh();
+  TileProduct product{0, 1, 1, {std::vector<TileProduct::Pair>(kUnitPairs, TileProduct::Pair{0, 0})}};
+  t.each(number(kUnitRepeats), [&](Expr) {
+    Statement s{Statement::Kind::tiles};
+    s.buffer = 2, s.offset = index(task) * number(kTileBlock * kTileBlock);
+    s.values = {number(0), number(0), number(kUnitSteps)};
+    s.product = std::make_shared<const TileProduct>(product);
+    t.block.push_back(std::move(s));
+  });
+  Nest n = nest_of(t, task, 1);
+  n.buffers = {{DType::Int32}, {DType::Int32}, {DType::Float32, true}};
+  return n;
+}
+
+// The seconds of runs of all threads, sorted.
+std::vector<double> seconds(const codegen::Kernel& kernel, void* const* buffers, const int64_t* params,
+                            int threads, int rounds = 200) {
+  std::vector<double> all;
+  for (int round = 0; round < rounds; ++round) {
     auto begin = std::chrono::steady_clock::now();
     parallel_for(threads, 1, [&](int64_t from, int64_t to) {
       codegen::Status status;
       kernel.fn(buffers, params, from, to, &status);
     });
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    all.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  return best;
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+double unit_speed(int threads) {
+  constexpr int kRounds = 20;
+  std::vector<int32_t> left(size_t(kUnitPanel), 0x3f803f80), right = left;  // ones
+  std::vector<float> out(size_t(threads * kTileBlock * kTileBlock));
+  void* buffers[] = {left.data(), right.data(), out.data()};
+  const int64_t params[] = {threads};
+  auto all = seconds(*codegen::kernel(unit_nest()), buffers, params, threads, kRounds);
+  const double terms = double(kUnitRepeats * kUnitSteps * kUnitPairs * kTileTerms);
+  return 2.0 * terms * double(kTileBlock * kTileBlock) * threads / all[kRounds / 2] * 1e-9;
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count < 3) {
-    std::fprintf(stderr, "usage: peak fma|memory THREADS\n");
+    std::fprintf(stderr, "usage: peak fma|memory|unit THREADS\n");
     return 2;
   }
   int threads = std::max(1, std::atoi(arguments[2]));
   set_num_threads(threads);
+  if (std::strcmp(arguments[1], "unit") == 0) {
+    std::printf("%.1f\n", unit_speed(threads));
+    return 0;
+  }
   std::vector<float> results(size_t(threads) * 1024);
   int64_t params[] = {threads, 0};
   if (std::strcmp(arguments[1], "fma") == 0) {
     std::vector<float> x(256, 0.5f);
     void* buffers[] = {x.data(), results.data()};
-    double best = seconds(*codegen::kernel(fma_nest()), buffers, params, threads);
+    double best = seconds(*codegen::kernel(fma_nest()), buffers, params, threads).front();
     std::printf("%.1f\n", 2.0 * kSums * kSteps * codegen::vector_lanes() * threads / best * 1e-9);
     return 0;
   }
@@ -107,6 +145,6 @@ int main(int count, char** arguments) {
   std::vector<float> x(kElements, 1.0f);
   params[1] = int64_t(kElements) / threads / (8 * codegen::vector_lanes());
   void* buffers[] = {x.data(), results.data()};
-  double best = seconds(*codegen::kernel(read_nest()), buffers, params, threads);
+  double best = seconds(*codegen::kernel(read_nest()), buffers, params, threads).front();
   std::printf("%.1f\n", double(kElements) * sizeof(float) / best * 1e-9);
 }

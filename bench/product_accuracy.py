@@ -5,7 +5,7 @@
 An error is |result - exact| / (|a| |b|), where the exact product is computed in float64. Shapes and numbers
 are drawn from a new seed each time, which is printed, and every product is computed by tiles
 (FACULA_PRODUCTS=tiles). Fails if the largest error or the root of the mean square of six products of parts is
-above PyTorch's, or if the largest of three products ("high") is above 2e-5.
+above PyTorch's, or if the largest of four products ("high") is above 2e-5.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
 
     rng = np.random.default_rng(args.seed)
     print(f"# Errors of products by tiles beside PyTorch's\n\nseed {args.seed}, {args.shapes} shapes\n")
-    print("| | shapes | six: largest | rms | PyTorch: largest | rms | three: largest |")
+    print("| | shapes | six: largest | rms | PyTorch: largest | rms | four: largest |")
     print("|---|" + "---:|" * 6)
     failed = False
     for kind in ("normal", "scaled", "positive", "cancelling", "long"):

@@ -20,8 +20,8 @@ constexpr double kAddNear = 0.3;     // adding the sum of a K block to an elemen
 constexpr double kAddFar = 1.0;      // and to one that it does not
 constexpr double kPass = 0.3;        // reading and writing an element once more, in a separate kernel
 constexpr double kAdvantage = 0.95;  // generated / library from which the model is believed
-// Other programs on a processor share its matrix unit, so tiles are taken where they are clearly faster.
-constexpr double kTileAdvantage = 0.95;
+// Virtual machines share the matrix unit of a core, so tiles are taken only where they are clearly faster.
+constexpr double kTileAdvantage = 0.9;
 
 const Speeds& speeds_of(int lanes) { return lanes >= 16 ? kWide : kNarrow; }
 

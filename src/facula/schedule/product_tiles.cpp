@@ -69,7 +69,7 @@ ProductTiles product_tiles(const ProductShape& s, int lanes, int threads, const 
 namespace {
 
 // Nanoseconds, measured on an Emerald Rapids processor.
-constexpr double kTileTerm[] = {0, 1.2e-3, 2.9e-3, 5.6e-3};  // of a multiplication and its addition, by parts
+constexpr double kTileTerm[] = {0, 1.2e-3, 3.6e-3, 5.6e-3};  // of a multiplication and its addition, by parts
 // Packing an element of the left and of the right operand, by parts; about twice as long where words are turned in registers.
 constexpr double kTileLeft[] = {0, 0.2, 0.35, 0.4};
 constexpr double kTileRight[] = {0, 0.25, 0.45, 0.5};
@@ -95,11 +95,11 @@ double time_of(const ProductShape& s, const TileBlocks& b, int parts, int thread
 }  // namespace
 
 TileBlocks tile_blocks(const ProductShape& s, int parts, int threads, const CacheSizes& caches, bool packed) {
-  constexpr int64_t kMostColumns = 2048, kLeastTerms = 512, kMostTileTerms = 1024;
+  constexpr int64_t kMostColumns = 2048, kLeastTerms = 512, kMostTileTerms = 2048;
   constexpr int64_t kDivisions[] = {1, 2, 4, 8};  // of blocks, for threads
   TileBlocks best{};
   // A block's sum is a chain of additions, one for each 32 terms, and so is that of the blocks. Sums of blocks have errors that cancel
-  // each other in part, so fewer blocks are best: the cubic root of twice the number of such steps. Panels of more than 1024 terms
+  // each other in part, so fewer blocks are best: the cubic root of twice the number of such steps. Panels of more than 2048 terms
   // leave no room for rows, and the right operand would be read again for each few of them.
   const double blocks = std::cbrt(2.0 * double(s.k) / loop::kTileBlock);
   best.terms = even_piece(s.k, std::clamp(int64_t(double(s.k) / blocks), kLeastTerms, kMostTileTerms),

@@ -542,16 +542,25 @@ GeneratedProduct generated(const Problem& p, const EpilogueCall* epilogue, const
   g.operands = operands;
   return g;
 }
+// A product of bfloat16 whose time is that of reading a weight, such as one of generating text: up to 4 rows are multiplied by
+// vectors, which need no packing, and up to 32 by a matrix unit, whose panels the weight's storage retains.
+constexpr int64_t kFewRows = 4, kTileRowsOfWeight = 32;
+bool reads_large_weight(const Problem& p, int64_t least_rows, int64_t most_rows) {
+  constexpr int64_t kLarge = 1 << 20;  // elements
+  return p.dtype == DType::BFloat16 && p.count() == 1 && p.m >= least_rows && p.m <= most_rows &&
+         p.b_rs == 1 && p.k * p.n >= kLarge;
+}
 // The number of bfloat16 that each operand is divided into for a matrix unit (tile_nest.h); 0: it does not multiply.
 int tile_parts(const Problem& p, const EpilogueCall* epilogue) {
   if (!can_be_generated(p) || p.dtype == DType::Float16) return 0;
   const bool wide = p.dtype == DType::Float32;
   const int parts = wide ? kMostParts - int(matmul_precision()) : 1;
   if (settings().products == "tiles") return parts;
-  // oneDNN multiplies bfloat16 by the same unit, and faster.
-  if (!wide || !settings().products.empty() || !multiplies_tiles()) return 0;
+  if (!settings().products.empty() || !multiplies_tiles()) return 0;
   const schedule::ProductShape shape{p.m, p.n, p.k, p.count()};
-  if (!schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes())) return 0;
+  // oneDNN multiplies bfloat16 by the same unit, and faster unless it waits for weights that lie row by row.
+  if (!wide && !reads_large_weight(p, kFewRows + 1, kTileRowsOfWeight)) return 0;
+  if (wide && !schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes())) return 0;
   if (codegen::can_compile()) return parts;
   SmallVector<void*, 8> operands;  // a package may have been made on a processor without the unit
   auto* out = reinterpret_cast<float*>(p.out);
@@ -561,7 +570,8 @@ int tile_parts(const Problem& p, const EpilogueCall* epilogue) {
 // Whether generated kernels multiply by vectors: where FACULA_PRODUCTS wants them, or they are faster.
 bool prefers_vectors(const Problem& p, bool epilogue) {
   if (!settings().products.empty()) return settings().products == "generated";
-  if (is_short(p.dtype)) return p.dtype == DType::BFloat16 && !multiplies_short();
+  if (is_short(p.dtype))
+    return p.dtype == DType::BFloat16 && (!multiplies_short() || reads_large_weight(p, 2, kFewRows));
   bool plain = is(p.alpha, 1) && is(p.beta, 0);
   constexpr double kWorth = 1 << 17;  // multiplications; for fewer ones a call takes most of the time
   auto a = operand_of(p.a, p.a_rs, p.a_cs, 0), b = operand_of(p.b, p.b_rs, p.b_cs, 0);

@@ -113,7 +113,7 @@ class TileTask : public ProductTask {
   TileProduct product() const {
     // Each pair has a part in common with the one before it, whose tiles are then in registers.
     static const std::vector<std::vector<TileProduct::Pair>> phases[] = {
-        {{{0, 0}}}, {{{1, 0}, {0, 0}, {0, 1}}}, {{{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}}, {{0, 0}}}};
+        {{{0, 0}}}, {{{1, 1}, {1, 0}, {0, 0}, {0, 1}}}, {{{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}}, {{0, 0}}}};
     return {B::left, B::b, v_.parts, phases[v_.parts - 1]};
   }
 

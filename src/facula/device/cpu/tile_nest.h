@@ -2,7 +2,7 @@
 //
 // A number of float32 is a sum of up to three bfloat16: its rounded value, the rounded rest, and the rest of that. With them a product is
 //   1 part   a1 b1                                          bfloat16's error; exact products of bfloat16 operands
-//   2 parts  a2 b1 + a1 b1 + a1 b2                               about 2^-16 of |a| |b|
+//   2 parts  a2 b2 + a2 b1 + a1 b1 + a1 b2                       below 2^-16 of |a| |b|
 //   3 parts  a1 b3 + a1 b2 + a2 b2 + a2 b1 + a3 b1, then a1 b1   not above that of a chain of float32 additions
 // Both operands are packed as parts: the left one by each task, and the right one before, or by each task where few rows need it. With 3 parts the small products of a K block are
 // added up first, from zero.
