@@ -9,8 +9,8 @@ median over rounds of a time divided by PyTorch's in the same round; "taken" is 
 Virtual machines share the matrix unit of a core, so the unit's speed is measured before and after each round,
 and a round counts if both speeds reach 0.85 of the best one. A "*" marks rows with less than three such
 rounds; all their rounds count. The peak is what a loop of fused multiplications and additions on registers
-reaches on the same threads (bench/peak.cpp); the memory's speed is that of reading the larger operand. Outputs
-are compared first.
+reaches on the same threads (bench/peak.cpp); the memory's speed is that of reading the larger operand.
+Outputs are compared first.
 """
 
 from __future__ import annotations

@@ -558,7 +558,7 @@ int tile_parts(const Problem& p, const EpilogueCall* epilogue) {
   if (settings().products == "tiles") return parts;
   if (!settings().products.empty() || !multiplies_tiles()) return 0;
   const schedule::ProductShape shape{p.m, p.n, p.k, p.count()};
-  // oneDNN multiplies bfloat16 by the same unit, and faster unless it waits for weights that lie row by row.
+  // oneDNN multiplies bfloat16 by the same unit, and is faster unless the time is that of reading the weight.
   if (!wide && !reads_large_weight(p, kFewRows + 1, kTileRowsOfWeight)) return 0;
   if (wide && !schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes())) return 0;
   if (codegen::can_compile()) return parts;
