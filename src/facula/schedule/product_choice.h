@@ -15,7 +15,9 @@ ProductCosts product_costs(const ProductShape& s, bool epilogue, int lanes, cons
 // Whether the generated kernel is faster by more than the model's error.
 bool prefers_generated(const ProductShape& s, bool epilogue, int lanes, const CacheSizes& caches);
 
-// Whether a matrix unit is faster than both, for numbers that are divided into `parts` (tile_blocks).
-bool prefers_tiles(const ProductShape& s, int parts, int lanes, const CacheSizes& caches);
+// Whether a matrix unit is faster than both, for numbers that are divided into `parts` (tile_blocks). `windows`: of a convolution, whose
+// windows of images are one operand.
+bool prefers_tiles(const ProductShape& s, int parts, int lanes, const CacheSizes& caches,
+                   bool windows = false);
 
 }  // namespace facula::schedule

@@ -148,7 +148,7 @@ int tile_conv_parts(const TileConv& s, int64_t rows, int64_t columns, int64_t te
   // oneDNN convolves bfloat16 by the same unit.
   if (!wide || !settings().products.empty() || !multiplies_tiles() || !codegen::can_compile()) return 0;
   const schedule::ProductShape shape{rows, columns, terms};
-  return schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes()) ? parts : 0;
+  return schedule::prefers_tiles(shape, parts, codegen::vector_lanes(), cache_sizes(), true) ? parts : 0;
 }
 
 void tile_conv(const TileConv& s, int parts, const Tensor& input, const Tensor& weight, const Tensor& bias,
