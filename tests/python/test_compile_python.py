@@ -762,3 +762,30 @@ def test_a_set_that_is_made_here_tells_objects_apart():
     captures = run.report()["captures"]
     assert facula.equal(run(x, nn.ReLU(), nn.Tanh(), c), f(x, a, b, c))
     assert run.report()["captures"] == captures
+
+
+class Doubling:
+    def doubled(self, x):
+        return x * 2
+
+
+class Picking(Doubling):
+    def doubled(self, x, k):
+        print(end="")
+        return super().doubled(x)[k]
+
+
+class Outer(list):
+    """Its method calls a compiled function, whose frame `super()` must not take for this one."""
+
+    def call(self, f, *args):
+        assert super().__len__() == 0
+        return f(*args)
+
+
+def test_super_has_its_class_where_a_part_of_the_function_runs_plainly():
+    x, compiled = facula.tensor([1.0, 2.0]), facula.compile(Picking().doubled)
+    for _ in range(3):
+        assert Outer().call(compiled, x, facula.tensor(1)).item() == 4
+        with pytest.raises(IndexError):  # its segment runs again, plainly
+            Outer().call(compiled, x, facula.tensor(5))
