@@ -149,10 +149,15 @@ def test_backward_hooks_of_modules_are_called_as_in_eager_mode(register, make_st
     compiled_log, compiled_seen, report = trained(register, make_step, True)
     assert compiled_log == log
     assert close(compiled_seen, seen)
-    if make_step is whole_step and register in CAPTURED:
-        assert report["captures"] == 1 and not report["breaks"]
     if register is not raising:
         assert not report["plain_runs"]
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("register", CAPTURED)
+def test_backward_hooks_of_modules_do_not_divide_a_step(register):
+    report = trained(register, whole_step, True)[2]
+    assert report["captures"] == 1 and not report["breaks"]
 
 
 # ---- leaves
@@ -328,3 +333,83 @@ def test_a_gradient_whose_elements_share_memory_is_copied_into_its_slot():
         x.grad.mul_(2)
         y.grad.mul_(2)
         assert x.grad.tolist() == y.grad.tolist()
+
+
+def kept_by_a_hook(a, b):
+    u, kept = a + b, []
+    u.register_hook(kept.append)
+    (u * u).sum().backward()
+    return kept[0]
+
+
+def seen_by_a_hook(a, b):
+    u, kept = a + b, []
+    u.register_hook(lambda g: kept.append(g * 3))
+    (u * u).sum().backward()
+    return kept[0]
+
+
+def from_outside(a, b, seed):
+    (a + b).backward(seed)
+    return seed
+
+
+def of_a_value(a, b):
+    seed = (a * b).detach()
+    (a + b).backward(seed)
+    return seed
+
+
+def of_a_slot(a, b):
+    (a * a).sum().backward()
+    b.backward(a.grad)
+    return a.grad
+
+
+def clipped(a, b):
+    (a + b).square().sum().backward()
+    nn.utils.clip_grad_norm_([a, b], 0.5)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda a, b: (a + b).square().sum().backward(),
+        lambda a, b: (a + b.view(3, 1).T).square().sum().backward(),
+        lambda a, b: (a.view(3, 1) + b.view(3, 1)).square().sum().backward(),
+        kept_by_a_hook,
+        seen_by_a_hook,
+        from_outside,
+        of_a_value,
+        of_a_slot,
+        clipped,
+    ],
+)
+def test_gradients_have_memory_of_their_own(step):
+    seen = []
+    for run in (step, facula.compile(step)):
+        for _ in range(3):
+            a, b = leaf(1.0, 2.0, 3.0), leaf(3.0, 4.0, 5.0)
+            given = (a, b, facula.tensor([1.0, 2.0, 4.0]).double())[: step.__code__.co_argcount]
+            result = run(*given)
+            a.grad.mul_(2)
+            b.grad.add_(1)
+            seen.append([a.grad.clone(), b.grad.clone(), result])
+    assert all(close(x, seen[0]) for x in seen[1:])
+
+
+def test_a_recurrent_layer_has_a_gradient_of_each_bias():
+    facula.manual_seed(0)
+    layer, x = nn.LSTM(2, 3), facula.randn(4, 2, 2)
+
+    def step():
+        layer.zero_grad()
+        layer(x)[0].sum().backward()
+
+    norms = []
+    for run in (step, facula.compile(step)):
+        for _ in range(3):
+            run()
+            nn.utils.clip_grad_norm_(layer.parameters(), 0.1)
+            norms.append(layer.bias_hh_l0.grad.norm().item())
+    assert norms == pytest.approx(norms[:1] * 6)

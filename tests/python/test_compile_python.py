@@ -762,3 +762,73 @@ def test_a_set_that_is_made_here_tells_objects_apart():
     captures = run.report()["captures"]
     assert facula.equal(run(x, nn.ReLU(), nn.Tanh(), c), f(x, a, b, c))
     assert run.report()["captures"] == captures
+
+
+def test_super_has_its_class_where_a_part_of_the_function_runs_plainly():
+    def f(mean, covariance):  # constructors call super() behind breaks at their checks
+        return facula.distributions.MultivariateNormal(mean, covariance).mean
+
+    compiled, mean, covariance = facula.compile(f), facula.tensor([1.0, 2.0]), facula.eye(2)
+    for _ in range(8):
+        assert compiled(mean, covariance).tolist() == [1, 2]
+    assert compiled.report()["plain_runs"]
+
+
+def through_the_dict_of_parameters(m):
+    before = m.weight
+    m._parameters["weight"] = facula.eye(2)
+    return before, m.weight
+
+
+def through_the_module(m):
+    before = m._parameters["weight"]
+    m.weight = nn.Parameter(facula.eye(2))
+    return before, m._parameters["weight"]
+
+
+def through_the_dict_of_an_instance(m):
+    before = m.size
+    m.__dict__["size"] = before + facula.ones(1)
+    return before, m.size
+
+
+def through_an_instance(m):
+    before = m.__dict__["size"]
+    m.size = before + facula.ones(1)
+    return before, m.__dict__["size"]
+
+
+def of_a_name_that_was_absent(m):
+    before = hasattr(m, "new")
+    vars(m)["new"] = facula.ones(1)
+    return facula.tensor(before), m.new, facula.tensor(hasattr(m, "new"))
+
+
+def of_a_buffer_that_is_deleted(m):
+    before = m.kept
+    del m._buffers["kept"]
+    return before, facula.tensor(hasattr(m, "kept"))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        through_the_dict_of_parameters,
+        through_the_module,
+        through_the_dict_of_an_instance,
+        through_an_instance,
+        of_a_name_that_was_absent,
+        of_a_buffer_that_is_deleted,
+    ],
+)
+def test_an_attribute_and_its_place_in_a_dict_are_written_together(write):
+    compiled = facula.compile(write)
+    for k in range(4):
+        results = []
+        for run in (write, compiled):
+            facula.manual_seed(k)
+            m = nn.Linear(2, 2)
+            m.size = facula.ones(1) * k
+            m.register_buffer("kept", facula.ones(2) * k)
+            results.append([*run(m), m.weight, m.size])
+        assert all(facula.equal(a, b) for a, b in zip(*results, strict=True))

@@ -6,12 +6,15 @@ Every run draws other operators. FACULA_REFUSALS=all takes all of them, and prin
 
 import os
 import random
+import re
 
+import facula.nn.functional as F
 import pytest
+from facula.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 from support import operators
 
 import facula
-from facula import _C
+from facula import _C, linalg
 
 seed = int(os.environ.get("FACULA_SEED") or random.SystemRandom().randrange(1 << 32))
 print(f"FACULA_SEED={seed}")
@@ -142,14 +145,9 @@ def check(case, form, rng):
     return refused
 
 
-# It refuses a second derivative.
-LEFT_OUT = {"_linear_cross_entropy"}
-
-
 def test_compiled_functions_refuse_what_eager_refuses():
     rng = random.Random(seed)
-    left_out = {*operators.UNDEFINED, *LEFT_OUT}
-    cases = [c for c in operators.cases() if c.samples and not {c.name, c.base} & left_out]
+    cases = [c for c in operators.cases() if c.samples and not {c.name, c.base} & set(operators.UNDEFINED)]
     every = os.environ.get("FACULA_REFUSALS") == "all"
     rng.shuffle(cases)
     refusing, wrong = 0, []
@@ -343,3 +341,44 @@ def test_sizes_that_elements_decide_are_numbers_for_python(use):
             assert facula.equal(got, want)
         else:
             assert got == want and type(got) is type(want) and str(got) == str(want)
+
+
+@pytest.mark.parametrize("solve", [linalg.inv, lambda a: linalg.solve(a, a), linalg.cholesky, linalg.eigvals])
+def test_matrices_that_eager_refuses_are_refused_although_nobody_reads_the_result(solve):
+    def f(a):
+        solve(a)
+        return a + 1
+
+    def refused(a):
+        try:
+            solve(a)
+        except RuntimeError as e:
+            return str(e)
+        return None
+
+    wrong = facula.full((2, 2), float("inf") if solve is linalg.eigvals else 0.0)
+    compiled, handled = facula.compile(f), facula.compile(refused)
+    for a in (facula.eye(2), wrong, facula.eye(2), wrong):
+        assert handled(a) == refused(a)
+        if a is wrong:
+            with pytest.raises(RuntimeError, match=re.escape(refused(a))):
+                compiled(a)
+        else:
+            assert facula.equal(compiled(a), a + 1)
+
+
+@pytest.mark.parametrize("is_parted", [False, True])
+def test_a_second_derivative_that_eager_refuses_is_refused(is_parted):
+    w, target = facula.randn(5, 3), facula.tensor([0, 1, 2, 3])
+
+    def f(x):
+        loss = F.linear_cross_entropy(x, w, target, options=LinearCrossEntropyOptions(batch_chunk_size=2))
+        if is_parted:
+            print(end="")
+        (g,) = facula.autograd.grad(loss, x, create_graph=True)
+        return facula.autograd.grad(g.square().sum() + x.sum(), x)
+
+    x, compiled = facula.randn(4, 3, requires_grad=True), facula.compile(f)
+    for run in (f, compiled, compiled):
+        with pytest.raises(NotImplementedError, match="no second derivative"):
+            run(x)

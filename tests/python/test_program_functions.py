@@ -410,6 +410,34 @@ def test_a_gradient_inside_of_the_program_has_one_itself():
     same(found, expected)
 
 
+class Twice(Function):
+    """Its backward calls it again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return Twice.apply(g)
+
+
+def test_a_backward_that_calls_its_function_again_is_traced_for_a_few_orders():
+    def f(x, order):
+        y = Twice.apply(x).pow(4)
+        for _ in range(order):
+            (y,) = facula.autograd.grad(y.sum(), x, create_graph=True)
+        return y
+
+    x = facula.randn(3, requires_grad=True)
+    for order in range(5):
+        p, compiled = trace(lambda x: f(x, order), x), facula.compile(f)  # noqa: B023
+        for g in (p, lambda x: compiled(x, order), lambda x: compiled(x, order)):  # noqa: B023
+            same(g(x), f(x, order), 1e-5)
+            if order < 3:
+                same(gradients([g(x)], [x]), gradients([f(x, order)], [x]), 1e-5)
+
+
 def test_what_forward_and_backward_see():
     """needs_input_grad is what it is in eager, and backward runs outside of autocast."""
     seen = []

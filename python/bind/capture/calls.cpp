@@ -380,18 +380,10 @@ Outcome construct(Interpreter& in, Frame& f, Call& c) {
 Outcome call_super(Interpreter& in, Frame& f, Call& c) {
   if (c.args.size() == 2) return finish(in, f, c, run_native(in, c));
   if (!c.args.empty()) return opaque(in, c);
-  auto* code = f.code->get();
-  PyObject* cls = nullptr;
-  for (int k = f.code->free_begin; k < f.code->locals; ++k)
-    if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_localsplusnames, k), "__class__") &&
-        f.locals[size_t(k)])
-      cls = PyCell_GET(f.locals[size_t(k)].get());
-  if (code->co_argcount) note_variable(in, f, 0);
-  PyObject* self = code->co_argcount ? f.locals[0].get() : nullptr;
-  if (self && PyCell_Check(self)) {
-    in.recorder->cell(self);
-    self = PyCell_GET(self);
-  }
+  bool has_object = f.code->get()->co_argcount;
+  if (has_object) note_variable(in, f, 0);
+  if (has_object && f.locals[0] && PyCell_Check(f.locals[0].get())) in.recorder->cell(f.locals[0].get());
+  auto [cls, self] = arguments_of_super(f);
   if (!cls || !self) return in.breaks("super() without a class");
   in.recorder->constant(cls);
   PyObject* created = PyObject_CallFunctionObjArgs(c.callable, cls, self, nullptr);

@@ -236,6 +236,17 @@ void name_error_of(const Frame& f) {
              named.method, named.also_of_operators);
 }
 
+std::pair<PyObject*, PyObject*> arguments_of_super(const Frame& f) {
+  auto* code = f.code->get();
+  PyObject *cls = nullptr, *self = code->co_argcount ? f.locals[0].get() : nullptr;
+  for (int k = f.code->free_begin; k < f.code->locals; ++k) {
+    PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, k), *cell = f.locals[size_t(k)].get();
+    if (cell && !PyUnicode_CompareWithASCIIString(name, "__class__")) cls = PyCell_GET(cell);
+  }
+  if (self && f.code->is_cell(0) && PyCell_Check(self)) self = PyCell_GET(self);
+  return {cls, self};
+}
+
 std::unique_ptr<Frame> frame_of_call(PyObject* function, PyObject* const* args, size_t positional,
                                      PyObject* kwnames) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function);

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "code.h"
@@ -56,6 +57,8 @@ struct Frame {
   int line() const { return code->line_of(last); }
 };
 using Frames = std::vector<std::unique_ptr<Frame>>;
+// The class and the object that super() without arguments takes from the frame of a method; borrowed, null where it has none.
+std::pair<PyObject*, PyObject*> arguments_of_super(const Frame& f);
 
 // A generator whose frame is ours. C code that iterates over it has the frame interpreted without capture.
 struct GeneratorObject {

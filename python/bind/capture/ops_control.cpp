@@ -66,6 +66,10 @@ PyObject* call_in_frame(Frame& f, const Call& c) {
     checked(PyList_Sort(names.get()));
     return names.detach();
   }
+  if (!n && c.callable == reinterpret_cast<PyObject*>(&PySuper_Type)) {
+    auto [cls, self] = arguments_of_super(f);
+    if (cls && self) return PyObject_CallFunctionObjArgs(c.callable, cls, self, nullptr);
+  }
   if (n == 1 && !c.kwnames && (name == "eval" || name == "exec"))
     return PyObject_CallFunctionObjArgs(c.callable, c.args[0], f.globals.get(), variables_of(f).get(),
                                         nullptr);

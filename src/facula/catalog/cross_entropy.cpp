@@ -1,5 +1,5 @@
 // Losses of classifications: negative log likelihood and cross entropy.
-#include "facula/autograd/tracing.h"
+#include "facula/autograd/probing.h"
 #include "facula/catalog/loss_helpers.h"
 #include "facula/catalog/reduced_loss.h"
 #include "facula/catalog/widened.h"
@@ -316,10 +316,8 @@ FACULA_FAMILY(cross_entropy) {
                           to_dtype(grad_bias, own));
       })
       .vjp([](const Vjp& v) {
-        // The tape traces the rule beforehand, to determine which results it reads.
         for (int k = 1; k < 4; ++k)
-          supported_check(!v.grad(k).defined() || (v.grad(k).is_traced() && !autograd::Tracing::current()),
-                          "linear_cross_entropy")
+          supported_check(!v.grad(k).defined() || autograd::is_probing(), "linear_cross_entropy")
               << "computed by chunks has no second derivative" << hint("options=None computes all logits");
         auto scaled = [&](const char* of, int k) {
           return v.needs(of) ? mul(v.grad(0), v.result(k)) : Tensor();

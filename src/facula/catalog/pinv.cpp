@@ -180,6 +180,7 @@ FACULA_FAMILY(pinv) {
                                  driver == "gels" ? none : batch_of(c.sizes("A")),
                                  driver == "gelsd" || driver == "gelss" ? values : none};
       })
+      .checks()
       .library("linalg_lstsq")
       .batched([](const Batched& b) {
         Results all = batched_in_front(b);

@@ -6,6 +6,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
+#include "facula/autograd/probing.h"
 #include "facula/autograd/tracing.h"
 #include "facula/graph/node_formula.h"
 #include "facula/graph/passes.h"
@@ -301,6 +302,19 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
 
 namespace facula::autograd {
 
+namespace {
+
+thread_local bool probing = false;
+
+struct Probing {
+  Probing() { probing = true; }
+  ~Probing() { probing = false; }
+};
+
+}  // namespace
+
+bool is_probing() { return probing; }
+
 Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
   Reads reads;
   reads.shapes = std::make_shared<sym::Shapes>();
@@ -334,7 +348,10 @@ Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
           grads.push_back(g);
         }
         graph::TracedVjp v(o, args.values(), outputs, grads, wanted);
-        o.vjp(v);
+        {
+          Probing scope;
+          o.vjp(v);
+        }
         for (size_t k = 0; k < v.read_operands.size() && k < reads.operands.size(); ++k)
           reads.operands[k] = v.read_operands[k];
         for (size_t k = 0; k < v.read_results.size() && k < reads.results.size(); ++k)

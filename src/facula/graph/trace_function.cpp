@@ -44,6 +44,10 @@ class OwnSizes {
   std::map<uint64_t, SymInt> own_;
 };
 
+// How often the backward of a function is traced within itself. One that calls the function again has gradients of every order, and
+// each of them contains the next.
+constexpr int kOrders = 3;
+
 }  // namespace
 
 void Tracer::enter(autograd::TracedFunction& f) {
@@ -196,7 +200,18 @@ Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node
     ~Region() { of = outer; }
     int &of, outer;
   };
+  struct Named {
+    Named(std::vector<std::string>& all, const std::string& name) : names(all) { names.push_back(name); }
+    ~Named() { names.pop_back(); }
+    std::vector<std::string>& names;
+  };
   Recorded r{{std::move(needs), std::move(defined), nullptr}};
+  if (std::ranges::count(backward_names_, f.name) >= kOrders) {
+    r.gradient.refused = "its backward calls it again, and gradients of more than " +
+                         std::to_string(kOrders) + " orders are not traced";
+    r.gradient.type = ErrorType::NotImplementedError;
+    return r;
+  }
   auto& nodes = graph_->nodes;
   size_t begin = nodes.size(), first = graph_->values().size();
   std::vector<Tensor> grads(f.outputs.size());
@@ -211,6 +226,7 @@ Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node
   }
   try {
     Region dormant(backward_begin_, int(first));
+    Named named(backward_names_, f.name);
     At here(call.place);
     op::Mode::With on(this);
     autograd::GradMode history(true);

@@ -114,7 +114,9 @@ class Gradients::Pass final : public BackwardObserver {
       auto hook = hooks[k];  // a hook may remove itself
       std::vector<Tensor> grads{g};
       hook.run(grads);
+      owner_.mark_referenced(g);
       g = grads[0];
+      owner_.mark_referenced(g);
       if (g.defined()) g = handle(tracer_.current_value(g));
     }
   }
@@ -233,6 +235,18 @@ void Gradients::check_order(std::span<Value* const> wrt) const {
       << "calls hooks of tensors and hooks after the accumulation of gradients in turn";
 }
 
+void Gradients::mark_referenced(const Tensor& gradient) {
+  if (gradient.defined() && gradient.impl()->py_object)
+    referred_.insert(tracer_.first_of(tracer_.current_value(gradient)));
+}
+
+bool Gradients::takes_memory_of(const Tensor& gradient) {
+  if (!gradient.is_non_overlapping_and_dense()) return false;
+  Value* memory = tracer_.first_of(tracer_.current_value(gradient));
+  bool is_of_pass = memory->producer && memory->producer->id >= int(pass_begin_);
+  return is_of_pass && referred_.insert(memory).second;
+}
+
 void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
   slot_of(leaf, true);
   Tracer::Outside user(&tracer_);
@@ -240,9 +254,7 @@ void Gradients::accumulate(const Tensor& leaf, const Tensor& gradient) {
   if (slot.defined()) {
     autograd::add_(slot, gradient);
   } else {
-    // A gradient whose elements share memory is copied, so that later sums can be written to the slot, as eager mode does it.
-    bool is_apart = gradient.is_non_overlapping_and_dense();
-    Tensor own = is_apart ? gradient : autograd::invoke("clone", {gradient});
+    Tensor own = takes_memory_of(gradient) ? gradient : autograd::invoke("clone", {gradient});
     set_slot(leaf, own);
     tracer_.keep(own);
   }
@@ -276,6 +288,7 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
   for (auto& r : retained_) retained.push_back(r.into->grad);
   bool differentiated = std::exchange(differentiates_, true);
   is_passing_ = fills_last_;
+  pass_begin_ = graph_->nodes.size();
   try {
     gradients_of("backward", outputs, seeds, wrt, false, [&](size_t k, Tensor g) {
       check_leaf(all[k]);

@@ -102,6 +102,10 @@ class Gradients final : public autograd::Tracing {
   // By value: whether it depends on one of them through calls that carry gradients.
   std::vector<bool> depend_on_leaves() const;
   void accumulate(const Tensor& leaf, const Tensor& gradient);
+  // Whether a slot may take a gradient as it is, as eager mode does where nothing else refers to the memory and the elements do not
+  // share any. If so, the memory is the slot's from here on.
+  bool takes_memory_of(const Tensor& gradient);
+  void mark_referenced(const Tensor& gradient);  // behind a hook that has seen it
   void check_leaf(const Tensor& leaf) const;
   void check_histories(const char* op, std::span<const Tensor> outputs, std::span<Value* const> wrt);
   void check_order(std::span<Value* const> wrt) const;
@@ -124,6 +128,9 @@ class Gradients final : public autograd::Tracing {
   std::vector<std::pair<Tensor, Value*>>
       own_leaves_;                          // leaves that the function has made, and their first values
   std::unordered_set<const Value*> spent_;  // values whose history a pass has freed
+  std::unordered_set<const Value*>
+      referred_;           // first values of the memory of slots, and of gradients that hooks have kept
+  size_t pass_begin_ = 0;  // the number of calls before the backward pass that runs
   bool differentiates_ = false, fills_last_ = false;
   bool is_passing_ = false;  // a backward pass has gradients that it has not put into slots
 };

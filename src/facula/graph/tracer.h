@@ -55,6 +55,7 @@ class Tracer final : public op::Mode {
 
   // The current value of a tensor, including writes to tensors from outside.
   Value* current_value(const Tensor& t) { return current(recorded_value(t)); }
+  Value* first_of(Value* v) const { return cells_.first_of(v); }  // the first version of its memory
 
   // Lives while calls are made on behalf of a call of the function: by inlining it, or for a write or a gradient.
   struct Inside {
@@ -246,7 +247,6 @@ class Tracer final : public op::Mode {
 
   // ---- memory and writes
   Value* now_of(Value* base);
-  Value* first_of(Value* v) const { return cells_.first_of(v); }
   bool is_written_version(const Value* v) const {
     auto* cell = cells_.find(v);
     return cell && cell->version;
@@ -306,6 +306,8 @@ class Tracer final : public op::Mode {
   int frozen_before_ = 0;        // values with smaller numbers are read as they are
   // Number of the first value of the custom function's backward that is being recorded; -1: none.
   int backward_begin_ = -1;
+  std::vector<std::string>
+      backward_names_;  // of the functions whose backward is being recorded, outermost first
   // By number: values of such backwards, which must not be read outside of them.
   std::vector<bool> ended_backward_;
   std::vector<std::pair<const Node*, Value*>> backward_reads_;

@@ -73,6 +73,7 @@ LEFT_OUT = {
     "a program computes several calls in one kernel, which rounds and adds up in another order": """
         test_autograd_graph::test_hooks_reach_composites_and_custom_functions
         test_program_functions::test_gradients_follow_sizes
+        test_recurrent::test_bits_are_the_same_for_any_number_of_threads_and_in_any_company
     """,
     "a program writes a tensor as often as it is divided, and not once for each call": """
         test_implicit_behaviours::test_views_alias_and_share_a_version
@@ -97,6 +98,9 @@ LEFT_OUT = {
         test_optim::test_a_changed_rate_compiles_nothing
         test_call_cache::test_places_that_are_picked_share_their_kernels
         test_call_cache::test_another_eps_or_momentum_needs_no_other_kernel
+    """,
+    "a compiled function that a capture calls is a part of it, and its own report counts nothing": """
+        test_compile_histories::test_backward_hooks_of_modules_do_not_divide_a_step
     """,
     "the optimizer's kernel is a part of the program, and no event of its own": """
         test_optim::test_one_call_moves_all_parameters
