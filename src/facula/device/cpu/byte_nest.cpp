@@ -1,5 +1,6 @@
 #include "facula/device/cpu/byte_nest.h"
 
+#include "facula/loop/tiles.h"
 #include "facula/schedule/flatten.h"
 
 namespace facula::device::cpu {
@@ -15,9 +16,10 @@ constexpr int kUnroll = 4;  // steps of a tile's loop between two tests of its c
 class ByteTask : public NestBuilder {
  public:
   explicit ByteTask(const ByteVariant& v) : NestBuilder(DType::Float32, v.lanes), v_(v) {}
-  int64_t width() const { return int64_t(v_.vectors) * lanes(); }
+  int64_t width() const { return v_.width(); }
 
   void run() {
+    if (v_.tiles) return run_by_unit();
     each(ceil_div(param(P::columns), width()), [&](Expr panel) {
       Expr column = let(panel * n_of(width()));
       Expr columns = let(min(param(P::columns) - column, number(width())));
@@ -25,11 +27,7 @@ class ByteTask : public NestBuilder {
         Expr row = let(tile * n_of(v_.rows));
         multiply(let(row * param(P::words)), let(column * param(P::words)));
         each(min(param(P::rows) - row, number(v_.rows)), [&](Expr r) {
-          Expr from = let(r * n_of(width())), to = let((row + r) * param(P::out_stride) + column);
-          vector(columns, [&](Expr c) {
-            Expr sum = word(B::tile, from + c) + word(B::corrections, column + c);
-            store(B::out, to + c, finished(sum, column + c));
-          });
+          finish(let(r * n_of(width())), row + r, column, columns);
         });
       });
     });
@@ -69,6 +67,56 @@ class ByteTask : public NestBuilder {
     });
   }
 
+  // While the unit multiplies, vectors finish the tile before, whose sums are in the other half of B::tile.
+  void run_by_unit() {
+    Expr steps = let(floordiv(param(P::words), n_of(kStepWords)));
+    Expr rows_of_step = let(floordiv(steps + n_of(kTileBlock - 1), steps));
+    const Pending before{variable(number(0)), variable(number(0)), variable(number(0)), variable(number(0)),
+                         variable(number(0))};
+    each(ceil_div(param(P::columns), kTileBlock), [&](Expr panel) {
+      Expr column = let(panel * n_of(kTileBlock));
+      each(ceil_div(param(P::rows), kTileBlock), [&](Expr tile) {
+        Expr row = let(tile * n_of(kTileBlock)), place = let(n_of(kTileBlock * kTileBlock) - before.place);
+        Statement s{Statement::Kind::tiles};
+        s.buffer = B::tile;
+        s.offset = place;
+        s.values = {let(row * param(P::words)), let(column * param(P::words)), steps};
+        s.product = std::make_shared<const TileProduct>(
+            TileProduct{B::left, B::right, 1, {{{0, 0}}}, TileWords::bytes});
+        s.var = fresh();
+        Expr step = index(s.var);
+        within(std::move(s), [&] { finish(before, let(step * rows_of_step), rows_of_step); });
+        set(before.place, place), set(before.row, row), set(before.column, column);
+        set(before.rows, min(param(P::rows) - row, number(kTileBlock)));
+        set(before.columns, min(param(P::columns) - column, number(kTileBlock)));
+      });
+    });
+    finish(before, number(0), number(kTileBlock));
+  }
+  // A tile that is to be finished.
+  struct Pending {
+    Expr place, row, column, rows, columns;
+  };
+  // Finishes `count` rows from `first` on, as far as the tile has them.
+  void finish(const Pending& t, Expr first, Expr count) {
+    Expr column = let(t.column), columns = let(t.columns);
+    each(min(t.rows - first, count), [&](Expr r) {
+      Expr from = let(t.place + (first + r) * n_of(kTileBlock)), row = let(t.row + first + r);
+      Expr whole = let(eq(columns, number(kTileBlock)));
+      when(whole, [&] { finish(from, row, column, number(kTileBlock)); });
+      when(bit_not(whole), [&] { finish(from, row, column, columns); });
+    });
+  }
+
+  // Stores the results of a row whose sums stand from `from` on.
+  void finish(Expr from, Expr row, Expr column, Expr columns) {
+    Expr to = let(row * param(P::out_stride) + column);
+    vector(columns, [&](Expr c) {
+      Expr sum = word(B::tile, from + c) + word(B::corrections, column + c);
+      store(B::out, to + c, finished(sum, column + c));
+    });
+  }
+
   // The element of the result for a sum, rounded in the order of catalog/quantized.cpp.
   Expr finished(Expr sum, Expr column) const {
     if (v_.result == DType::Int32) return sum;
@@ -92,13 +140,16 @@ ByteVariant byte_variant(int64_t rows, int lanes) {
   int64_t tiles = schedule::ceil_div(rows, most);
   return {int(schedule::ceil_div(rows, std::max<int64_t>(tiles, 1))), 2, DType::Int32, false, false, lanes};
 }
+ByteVariant byte_tile_variant(int lanes) {
+  return {int(kTileBlock), int(kTileBlock) / lanes, DType::Int32, false, false, lanes, true};
+}
 
 TaskNest byte_nest(const ByteVariant& v) {
   ByteTask t(v);
   int task_var = t.fresh();
   t.run();
   Nest n;
-  n.name = "product_bytes";
+  n.name = v.tiles ? "product_byte_tiles" : "product_bytes";
   n.buffers.resize(B::count);
   for (auto& b : n.buffers) b = {DType::Int32, false, "", true};
   n.buffers[B::multiplier].dtype = n.buffers[B::bias].dtype = DType::Float32;
@@ -109,7 +160,8 @@ TaskNest byte_nest(const ByteVariant& v) {
   n.tasks = param(P::tasks);
   n.cost = param(P::rows) * param(P::columns) * param(P::words);
   n.body = std::move(t.block);
-  return {std::move(n), {{B::tile, number(v.rows * t.width())}}, {}};
+  const int64_t tiles = v.tiles ? 2 : 1;
+  return {std::move(n), {{B::tile, number(tiles * v.rows * t.width())}}, {}};
 }
 
 }  // namespace facula::device::cpu
