@@ -99,12 +99,27 @@ class ByteTask : public NestBuilder {
   };
   // Finishes `count` rows from `first` on, as far as the tile has them.
   void finish(const Pending& t, Expr first, Expr count) {
-    Expr column = let(t.column), columns = let(t.columns);
-    each(min(t.rows - first, count), [&](Expr r) {
-      Expr from = let(t.place + (first + r) * n_of(kTileBlock)), row = let(t.row + first + r);
-      Expr whole = let(eq(columns, number(kTileBlock)));
-      when(whole, [&] { finish(from, row, column, number(kTileBlock)); });
-      when(bit_not(whole), [&] { finish(from, row, column, columns); });
+    Expr rows = let(min(t.rows - first, count)), column = let(t.column), columns = let(t.columns);
+    Expr from = let(t.place + first * n_of(kTileBlock)), row = let(t.row + first);
+    Expr whole = let(eq(columns, number(kTileBlock)));
+    when(whole, [&] { finish_whole(rows, from, row, column); });
+    when(bit_not(whole), [&] {
+      each(rows, [&](Expr r) { finish(let(from + r * n_of(kTileBlock)), row + r, column, columns); });
+    });
+  }
+  // The same for all columns of a tile: what belongs to columns stays in registers for all rows.
+  void finish_whole(Expr rows, Expr from, Expr row, Expr column) {
+    vector(number(lanes()), [&](Expr lane) {
+      std::vector<OfColumn> of_column;
+      for (int64_t c = 0; c < kTileBlock; c += lanes())
+        of_column.push_back(of_column_at(let(column + n_of(c)) + lane));
+      each(rows, [&](Expr r) {
+        Expr at = let(from + r * n_of(kTileBlock)), to = let((row + r) * param(P::out_stride) + column);
+        for (size_t k = 0; k < of_column.size(); ++k) {
+          Expr c = number(int64_t(k) * lanes()) + lane;
+          store(B::out, to + c, finished(word(B::tile, at + c), of_column[k]));
+        }
+      });
     });
   }
 
@@ -112,21 +127,36 @@ class ByteTask : public NestBuilder {
   void finish(Expr from, Expr row, Expr column, Expr columns) {
     Expr to = let(row * param(P::out_stride) + column);
     vector(columns, [&](Expr c) {
-      Expr sum = word(B::tile, from + c) + word(B::corrections, column + c);
-      store(B::out, to + c, finished(sum, column + c));
+      store(B::out, to + c, finished(word(B::tile, from + c), of_column_at(column + c)));
     });
   }
 
-  // The element of the result for a sum, rounded in the order of catalog/quantized.cpp.
-  Expr finished(Expr sum, Expr column) const {
+  // What belongs to a column of the result.
+  struct OfColumn {
+    Expr correction, multiplier, bias;
+  };
+  OfColumn of_column_at(Expr column) {
+    OfColumn c{let(word(B::corrections, column)), {}, {}};
+    if (v_.result != DType::Int32) c.multiplier = let(read(B::multiplier, column));
+    if (v_.bias) c.bias = let(read(B::bias, column));
+    return c;
+  }
+  // The element of the result for a sum, rounded in the order of catalog/quantized.cpp. Rounding and clamping may change places, because
+  // the bounds are whole.
+  Expr finished(Expr sum, const OfColumn& column) {
+    sum = sum + column.correction;
     if (v_.result == DType::Int32) return sum;
-    Expr y = cast(sum, DType::Float32) * read(B::multiplier, column);
-    if (v_.bias) y = y + read(B::bias, column);
+    Expr y = cast(sum, DType::Float32) * column.multiplier;
+    if (v_.bias) y = y + column.bias;
     if (v_.relu) y = call(Fn::relu, {y});
     if (v_.result == DType::Float32) return y;
-    double low = v_.result == DType::Int8 ? -128 : 0;
-    Expr steps = call(Fn::round, {y + cast(param(P::zero_point), DType::Float32)});
-    return cast(min(max(steps, real(low)), real(low + 255)), v_.result);
+    const double low = v_.result == DType::Int8 ? -128 : 0;
+    auto bounded = [&](bool beyond, Expr x) {
+      Expr bound = real(beyond ? low + 255 : low);
+      return select(beyond ? bound < x : x < bound, bound, x);  // one instruction, which NaN passes
+    };
+    y = let(y + cast(param(P::zero_point), DType::Float32));
+    return cast(call(Fn::round, {let(bounded(true, let(bounded(false, y))))}), v_.result);
   }
 
   const ByteVariant v_;

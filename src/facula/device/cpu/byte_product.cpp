@@ -100,7 +100,13 @@ PackedRow packed_row(uint32_t* block, int64_t row, const ByteVariant& v, const P
   return {block + tile * loop::kTileWords + row % loop::kTileRows * loop::kStepWords, 1, loop::kPanelStep};
 }
 
-// Copies the bytes of `count` words; a group, whose size is known, by vectors.
+// Copies a group of words by vectors; the array in between tells the compiler that nothing overlaps.
+inline void copy_group(const uint8_t* from, uint32_t flip, uint32_t* to) {
+  uint32_t words[loop::kStepWords];
+  std::memcpy(words, from, sizeof words);
+  for (auto& x : words) x ^= flip;
+  std::memcpy(to, words, sizeof words);
+}
 inline void copy_words(const uint8_t* from, int64_t count, uint32_t flip, int64_t step, uint32_t* to) {
   for (int64_t w = 0; w < count; ++w) {
     uint32_t x;
@@ -113,8 +119,7 @@ void copy_bytes(const uint8_t* from, int64_t terms, uint32_t flip, const PackedR
   const int64_t end = word + terms / kWord;
   while (word < end) {
     const int64_t count = std::min(end - word, loop::kStepWords - word % loop::kStepWords);
-    if (row.step == 1 && count == loop::kStepWords)
-      copy_words(from, loop::kStepWords, flip, 1, row.at(word));
+    if (row.step == 1 && count == loop::kStepWords) copy_group(from, flip, row.at(word));
     else copy_words(from, count, flip, row.step, row.at(word));
     word += count, from += count * kWord;
   }
