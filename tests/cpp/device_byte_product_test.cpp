@@ -62,9 +62,7 @@ TEST(ByteTile, AddsProductsModulo32Bits) {
   EXPECT_EQ(out, expected);
 }
 
-TEST(ByteTile, IsWhatTheUnitComputes) {
-  EXPECT_EQ(multiplies_byte_tiles(), has_byte_matrix_unit());
-}
+TEST(ByteTile, IsWhatTheUnitComputes) { EXPECT_EQ(multiplies_byte_tiles(), has_byte_matrix_unit()); }
 
 TEST(ByteTile, GoesToInt32) {
   loop::Nest n = byte_nest(byte_tile_variant(16)).nest;
@@ -103,7 +101,8 @@ TEST(ByteProduct, SumsMatricesExactly) {
 TEST(ByteProduct, SumsWindowsExactly) {
   for (int round = 0; round < 24; ++round) {
     ByteImages s{};
-    s.n = up_to(2), s.h = 3 + up_to(6), s.w = 3 + up_to(6), s.c = up_to(round % 3 ? 9 : 140), s.kh = up_to(3), s.kw = up_to(3);
+    s.n = up_to(2), s.h = 3 + up_to(6), s.w = 3 + up_to(6), s.c = up_to(round % 3 ? 9 : 140), s.kh = up_to(3),
+    s.kw = up_to(3);
     for (int d = 0; d < 2; ++d)
       s.stride[d] = up_to(2), s.padding[d] = up_to(3) - 1,
       s.dilation[d] = up_to(2) > 1 && s.kh < 3 && s.kw < 3 ? 2 : 1;
@@ -164,7 +163,8 @@ struct ByteTaskExample {
   template <class Run>
   std::vector<uint8_t> filled(Run run) {
     using B = ByteBuffer;
-    out.assign(size_t(rows * columns * itemsize(v.result)), 0), tile.assign(size_t(2 * v.rows * v.width()), 0);
+    out.assign(size_t(rows * columns * itemsize(v.result)), 0),
+        tile.assign(size_t(2 * v.rows * v.width()), 0);
     void* buffers[B::count];
     buffers[B::left] = left.data(), buffers[B::right] = right.data();
     buffers[B::corrections] = corrections.data(), buffers[B::multiplier] = scales.data();
@@ -190,17 +190,15 @@ void expect_same_bits(const ByteVariant& v, int64_t rows, int64_t columns, int64
   EXPECT_EQ(interpreted(lowered), want);
   if (v.lanes != codegen::vector_lanes()) return;
   codegen::Status status;
-  EXPECT_EQ(e.filled([&](void** buffers) {
-    codegen::kernel(nest)->fn(buffers, e.params.data(), 0, 1, &status);
-  }),
+  EXPECT_EQ(e.filled(
+                [&](void** buffers) { codegen::kernel(nest)->fn(buffers, e.params.data(), 0, 1, &status); }),
             want);
 }
 
 TEST(ByteNest, IsTheKernelToTheBit) {
   for (DType result : {DType::UInt8, DType::Int8, DType::Float32, DType::Int32})
     for (int lanes : {8, 16}) {
-      ASSERT_NO_FATAL_FAILURE(
-          expect_same_bits({3, 2, result, coin(), coin(), lanes}, 5, 2 * lanes + 3, 6));
+      ASSERT_NO_FATAL_FAILURE(expect_same_bits({3, 2, result, coin(), coin(), lanes}, 5, 2 * lanes + 3, 6));
       ByteVariant tiles = byte_tile_variant(lanes);
       tiles.result = result, tiles.bias = coin(), tiles.relu = coin();
       ASSERT_NO_FATAL_FAILURE(expect_same_bits(tiles, 37, 45, 32));

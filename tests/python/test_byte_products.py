@@ -1,5 +1,5 @@
-"""Products of 8-bit integers by generated kernels, of vectors and of a matrix unit (or its reference): the bits
-of the library's, and of NumPy's exact sums.
+"""Products of 8-bit integers by generated kernels, by vectors and by a matrix unit (or its reference): they
+have the bits of the library's, and of NumPy's exact sums.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ def restored():
 
 
 def all_ways(run):
-    """Returns the results of both kinds of generated kernels, the last ones with a retained pack, and those of
-    the library.
+    """Returns the results of both kinds of generated kernels, the last ones with a retained pack, and
+    those of the library.
     """
     results = []
     for way in ("generated", "tiles"):

@@ -609,9 +609,10 @@ V ScalarMath::to_int32(V x) {
   auto* rounded = dyn_cast<llvm::IntrinsicInst>(x);
   const bool nearest = rounded && rounded->getIntrinsicID() == Intrinsic::roundeven;
   V zeros = llvm::Constant::getNullValue(shaped(b_.getInt32Ty(), x->getType()));
-  return b_.CreateIntrinsic(
-      nearest ? Intrinsic::x86_avx512_mask_cvtps2dq_512 : Intrinsic::x86_avx512_mask_cvttps2dq_512, {},
-      {nearest ? rounded->getArgOperand(0) : x, zeros, all_lanes(x), b_.getInt32(4)});
+  return b_.CreateIntrinsic(nearest ? Intrinsic::x86_avx512_mask_cvtps2dq_512
+                                    : Intrinsic::x86_avx512_mask_cvttps2dq_512,
+                            {},
+                            {nearest ? rounded->getArgOperand(0) : x, zeros, all_lanes(x), b_.getInt32(4)});
 }
 
 V ScalarMath::cast(V x, DType from, DType to) {

@@ -51,7 +51,7 @@ struct TileProduct {
   std::vector<std::vector<Pair>> phases;
   TileWords words = TileWords::bfloat16;
 
-  // Of the result.
+  // The result's dtype.
   DType dtype() const { return words == TileWords::bytes ? DType::Int32 : DType::Float32; }
 };
 

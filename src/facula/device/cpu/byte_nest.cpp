@@ -26,9 +26,8 @@ class ByteTask : public NestBuilder {
       each(ceil_div(param(P::rows), v_.rows), [&](Expr tile) {
         Expr row = let(tile * n_of(v_.rows));
         multiply(let(row * param(P::words)), let(column * param(P::words)));
-        each(min(param(P::rows) - row, number(v_.rows)), [&](Expr r) {
-          finish(let(r * n_of(width())), row + r, column, columns);
-        });
+        each(min(param(P::rows) - row, number(v_.rows)),
+             [&](Expr r) { finish(let(r * n_of(width())), row + r, column, columns); });
       });
     });
   }
@@ -101,14 +100,14 @@ class ByteTask : public NestBuilder {
   void finish(const Pending& t, Expr first, Expr count) {
     Expr rows = let(min(t.rows - first, count)), column = let(t.column), columns = let(t.columns);
     Expr from = let(t.place + first * n_of(kTileBlock)), row = let(t.row + first);
-    Expr whole = let(eq(columns, number(kTileBlock)));
-    when(whole, [&] { finish_whole(rows, from, row, column); });
-    when(bit_not(whole), [&] {
+    Expr is_full = let(eq(columns, number(kTileBlock)));
+    when(is_full, [&] { finish_full(rows, from, row, column); });
+    when(bit_not(is_full), [&] {
       each(rows, [&](Expr r) { finish(let(from + r * n_of(kTileBlock)), row + r, column, columns); });
     });
   }
-  // The same for all columns of a tile: what belongs to columns stays in registers for all rows.
-  void finish_whole(Expr rows, Expr from, Expr row, Expr column) {
+  // The same for all columns of a tile: the numbers of columns stay in registers for all rows.
+  void finish_full(Expr rows, Expr from, Expr row, Expr column) {
     vector(number(lanes()), [&](Expr lane) {
       std::vector<OfColumn> of_column;
       for (int64_t c = 0; c < kTileBlock; c += lanes())
@@ -131,7 +130,7 @@ class ByteTask : public NestBuilder {
     });
   }
 
-  // What belongs to a column of the result.
+  // The numbers of a column of the result.
   struct OfColumn {
     Expr correction, multiplier, bias;
   };
@@ -142,7 +141,7 @@ class ByteTask : public NestBuilder {
     return c;
   }
   // The element of the result for a sum, rounded in the order of catalog/quantized.cpp. Rounding and clamping may change places, because
-  // the bounds are whole.
+  // the bounds are integers.
   Expr finished(Expr sum, const OfColumn& column) {
     sum = sum + column.correction;
     if (v_.result == DType::Int32) return sum;

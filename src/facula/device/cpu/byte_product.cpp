@@ -140,8 +140,8 @@ void multiply(const ByteRows& left, int64_t m, int64_t taps, int64_t terms, cons
                                         : byte_variant(m, codegen::vector_lanes());
   v.result = out.dtype, v.bias = out.bias != nullptr, v.relu = out.relu;
   const int64_t lanes = v.tiles ? loop::kTileColumns : v.lanes, width = v.width();
-  const int64_t words = v.tiles ? ceil_div(taps * tap_words, loop::kStepWords) * loop::kStepWords
-                                : taps * tap_words;
+  const int64_t words =
+      v.tiles ? ceil_div(taps * tap_words, loop::kStepWords) * loop::kStepWords : taps * tap_words;
   const PackedWeight form{words, ceil_div(right.columns, width) * (width / lanes), lanes, v.tiles};
   const Storage packed = packed_weight(right, taps, terms, form);
   // Bytes with sign are read as ones without, 128 larger.
@@ -154,10 +154,11 @@ void multiply(const ByteRows& left, int64_t m, int64_t taps, int64_t terms, cons
   int64_t rows = cache_sizes().second / 3 / (form.words * kWord);
   rows = std::clamp(ceil_div(rows, v.rows) * v.rows, int64_t(v.rows), ceil_div(m, v.rows) * v.rows);
   int64_t columns = ceil_div(right.columns, width) * width;
-  const int64_t wanted = 4 * num_threads();
+  // Tasks that share rows pack them each, which the unit waits for longer than vectors do.
+  const int64_t wanted = (v.tiles ? 2 : 4) * num_threads(), least_rows = (v.tiles ? 2 : 4) * v.rows;
   auto tasks = [&] { return ceil_div(m, rows) * ceil_div(right.columns, columns); };
   while (num_threads() > 1 && tasks() < wanted) {
-    if (rows > 4 * v.rows) rows = ceil_div(ceil_div(rows, 2), v.rows) * v.rows;
+    if (rows > least_rows) rows = ceil_div(ceil_div(rows, 2), v.rows) * v.rows;
     else if (columns > 2 * width) columns = ceil_div(ceil_div(columns, 2), width) * width;
     else break;
   }

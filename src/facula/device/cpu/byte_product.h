@@ -38,7 +38,7 @@ struct ByteResult {
   bool relu;
   int32_t zero_point;
 };
-// What computes the sums. The bits are the same.
+// The way to compute the sums; all ways give the same bits.
 enum class ByteWay : uint8_t { vectors, tiles };
 void byte_product(const ByteMatrix& left, const ByteWeight& right, const ByteResult& out, ByteWay way);
 void byte_product(const ByteImages& left, const ByteWeight& right, const ByteResult& out, ByteWay way);

@@ -137,7 +137,7 @@ Storage packed_weight(const Plan& plan, Key key, const Tensor& weight) {
 // ---- generated kernels
 
 // How generated kernels compute the problem. Null: they do not, because they cannot, FACULA_PRODUCTS wants another way, or oneDNN's sums
-// are exact and it is faster. All ways give the same bits.
+// are exact: it multiplies bytes by the same units and is as fast or faster. All ways give the same bits.
 std::optional<ByteWay> generated_way(const Problem& p, int64_t zero_point) {
   const int64_t least = p.input_type == DType::Int8 ? -128 : 0;
   const bool representable = zero_point >= least && zero_point < least + 256;
