@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "facula/base/matrix_unit.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/compiler.h"
 #include "facula/device/cpu/byte_product.h"
@@ -143,7 +144,9 @@ std::optional<ByteWay> generated_way(const Problem& p, int64_t zero_point) {
   const bool representable = zero_point >= least && zero_point < least + 256;
   if (p.grouped() || (p.convolution && !representable)) return {};
   const std::string& wish = settings().products;
-  if (wish == "tiles") return ByteWay::tiles;
+  // Without a unit its steps are called one by one; one that differs from them is not used.
+  if (wish == "tiles")
+    return has_byte_matrix_unit() && !multiplies_byte_tiles() ? ByteWay::vectors : ByteWay::tiles;
   if (wish == "generated") return ByteWay::vectors;
   if (wish.empty() && !sums_are_exact() && codegen::can_compile()) return ByteWay::vectors;
   return {};
