@@ -514,3 +514,15 @@ def test_volumes_sampled_at_infinity_are_zero_as_pytorchs():
     for mode, at_centre in (("bilinear", 3.5), ("nearest", 0.0)):
         y = F.grid_sample(volume, grid, mode=mode, padding_mode="zeros", align_corners=False)
         assert y.flatten().tolist() == [0, 0, 0, at_centre]
+
+
+@pytest.mark.parametrize("dtype", [T.uint8, T.int8, T.int16, T.int32])
+def test_rounded_numbers_become_integers_without_a_second_rounding(dtype):
+    ties = [0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 254.5, -128.5, 0.49999997, 8388607.5, -8388607.5]
+    values = np.array([*ties, *range(-20, 20), -0.0, 2147483520.0, -2147483648.0], "f")
+    want = np.rint(values).astype("i8").astype(T.zeros(1, dtype=dtype).numpy().dtype)
+    y = T.compile(lambda x: x.round().to(dtype))(T.tensor(values))
+    assert np.array_equal(y.numpy(), want)
+    rest = T.tensor([nan, inf, -inf, 3e9, -3e9] * 8)
+    y = T.compile(lambda x: x.round().to(dtype))(rest)
+    assert np.array_equal(y.numpy(), T.stack([v.round() for v in rest]).to(dtype).numpy())

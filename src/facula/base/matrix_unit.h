@@ -6,5 +6,7 @@ namespace facula {
 // Whether this processor has a matrix unit for bfloat16 (Intel AMX), and the system lets this process use it. False if
 // FACULA_CPU_CAPABILITY restricts the instruction set.
 bool has_matrix_unit();
+// The same for bytes.
+bool has_byte_matrix_unit();
 
 }  // namespace facula

@@ -35,7 +35,7 @@ using StatementKind = Statement::Kind;
 class NestEmitter : EmitTiles {
  public:
   NestEmitter(const Nest& nest, llvm::Module& module, const std::string& features)
-      : EmitTiles(nest, module, features.find("+amx-bf16") != std::string::npos), features_(features) {}
+      : EmitTiles(nest, module, features), features_(features) {}
 
   void run() {
     llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
@@ -112,6 +112,7 @@ class NestEmitter : EmitTiles {
       case StatementKind::loop: return emit_loop(s);
       case StatementKind::condition: return condition(s);
       case StatementKind::array: return make_array(s);
+      case StatementKind::tiles: return multiply(s);
       case StatementKind::accumulator: return make_accumulator(s);
       default: break;
     }
@@ -126,7 +127,6 @@ class NestEmitter : EmitTiles {
       case StatementKind::assign: return assign(s);
       case StatementKind::accumulate: return accumulate(s);
       case StatementKind::store: return store(s);
-      case StatementKind::tiles: return multiply_tiles(s);
       default: internal_check(false) << "codegen: a statement of a grid";
     }
   }
@@ -149,6 +149,19 @@ class NestEmitter : EmitTiles {
     when(b_.CreateOrReduce(mask_), [&] { emit_block(s.body); });
     mask_ = outer;
     maybe_none_ = maybe;
+  }
+
+  void multiply(const Statement& s) {
+    Panels at;
+    {
+      Push layer(*this, true);
+      at = panels(s);
+    }
+    multiply_tiles(*s.product, at, [&](V step) {
+      if (s.body.empty()) return;
+      vars_[s.var] = step;
+      emit_block(s.body);
+    });
   }
 
   void make_array(const Statement& s) {

@@ -258,23 +258,29 @@ class EmitFolds : protected EmitMemory {
 
 class EmitTiles : protected EmitFolds {
  protected:
-  // has_unit: the processor has a matrix unit for bfloat16 (AMX); without one, each tile's product is a call.
-  EmitTiles(const Nest& nest, llvm::Module& module, bool has_unit)
-      : EmitFolds(nest, module), has_unit_(has_unit) {}
-  void multiply_tiles(const Statement& s);
-
- private:
+  // Without a matrix unit (AMX) for the words of a product, the product of each tile is a call.
+  EmitTiles(const Nest& nest, llvm::Module& module, const std::string& features)
+      : EmitFolds(nest, module),
+        has_unit_(features.find("+amx-bf16") != std::string::npos),
+        has_byte_unit_(features.find("+amx-int8") != std::string::npos) {}
   struct Panels {
     V left, right, out, steps;
   };
+  Panels panels(const Statement& s);
+  // Calls each_step(step) to emit what runs at each step of the last phase.
+  using EachStep = std::function<void(V)>;
+  void multiply_tiles(const loop::TileProduct& p, const Panels& at, const EachStep& each_step);
+
+ private:
   using Sums = std::vector<V>;  // of the four tiles, in registers of the unit
   V tile_at(V panel, V step, int parts, int part, int k);
-  void by_calls(const loop::TileProduct& p, const Panels& at);
-  void by_unit(const loop::TileProduct& p, const Panels& at);
-  Sums phase_by_unit(const loop::TileProduct& p, size_t phase, const Panels& at, const Sums& before);
+  void by_calls(const loop::TileProduct& p, const Panels& at, const EachStep& each_step);
+  void by_unit(const loop::TileProduct& p, const Panels& at, const EachStep& each_step);
+  Sums phase_by_unit(const loop::TileProduct& p, size_t phase, const Panels& at, const Sums& before,
+                     const EachStep& each_step);
   V call_unit(llvm::Intrinsic::ID id, const std::vector<V>& operands);
 
-  const bool has_unit_;
+  const bool has_unit_, has_byte_unit_;
 };
 
 }  // namespace facula::codegen

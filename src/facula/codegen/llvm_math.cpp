@@ -1,5 +1,6 @@
 #include "facula/codegen/llvm_math.h"
 
+#include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
@@ -603,6 +604,17 @@ V ScalarMath::call(Fn f, DType d, std::span<llvm::Value* const> a) {
   return a.size() == 1 ? floating(f, a[0]) : floating(f, a[0], a[1]);
 }
 
+// A register of float32 as Int32 by one instruction, which gives the smallest number for what has none; it rounds as well.
+V ScalarMath::to_int32(V x) {
+  auto* rounded = dyn_cast<llvm::IntrinsicInst>(x);
+  const bool nearest = rounded && rounded->getIntrinsicID() == Intrinsic::roundeven;
+  V zeros = llvm::Constant::getNullValue(shaped(b_.getInt32Ty(), x->getType()));
+  return b_.CreateIntrinsic(nearest ? Intrinsic::x86_avx512_mask_cvtps2dq_512
+                                    : Intrinsic::x86_avx512_mask_cvttps2dq_512,
+                            {},
+                            {nearest ? rounded->getArgOperand(0) : x, zeros, all_lanes(x), b_.getInt32(4)});
+}
+
 V ScalarMath::cast(V x, DType from, DType to) {
   if (from == to) return x;
   Type* t = shaped(type(to), x->getType());
@@ -612,6 +624,7 @@ V ScalarMath::cast(V x, DType from, DType to) {
     // See loop/number.cpp. For float32 from 2^31 on, the bits that uint8 takes are zero.
     bool all_bits = to == DType::UInt32 || to == DType::UInt64;
     bool wide = itemsize(to) == 8 || (to == DType::UInt8 && is_double(x));
+    if (is_register(x) && width(x) == 32 && !wide && !all_bits) return b_.CreateTrunc(to_int32(x), t);
     Type* integer_type = shaped(b_.getIntNTy(wide ? 64 : 32), x->getType());
     V top = real(std::ldexp(1.0, wide ? 63 : 31), x);
     V smallest = ConstantInt::get(integer_type, uint64_t(1) << (wide ? 63 : 31)), with_top = nullptr;

@@ -59,6 +59,7 @@ class ScalarMath {
   V subnormal(V x), getmant(V x), getexp(V x);
   V fixup_log(V r, V x);
   V square_root(V x);
+  V to_int32(V x);
   bool is_register(V x);
   V all_lanes(V x);  // the full mask for x
   V entry(int64_t row, V index);

@@ -25,6 +25,7 @@ const void* resolve(std::string_view symbol) {
   if (const void* map = map_named(symbol)) return map;
   static const Entry table[] = {
       {"facula_multiply_tile", reinterpret_cast<const void*>(&loop::facula_multiply_tile)},
+      {"facula_multiply_byte_tile", reinterpret_cast<const void*>(&loop::facula_multiply_byte_tile)},
       {"memcpy",
        reinterpret_cast<const void*>(static_cast<void* (*)(void*, const void*, size_t)>(std::memcpy))},
       {"memset", reinterpret_cast<const void*>(static_cast<void* (*)(void*, int, size_t)>(std::memset))},

@@ -3,6 +3,7 @@
 #include "facula/base/matrix_unit.h"
 #include "facula/base/processor.h"
 #include "facula/codegen/kernel.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::codegen {
 namespace {
@@ -33,17 +34,18 @@ const loop::LaneLimits& lane_limits() { return target().limits; }
 std::string target_features() { return target().features; }
 
 std::string target_features(const loop::Nest& n) {
-  bool tiles = false, bytes = false;
+  bool tiles = false, byte_tiles = false, bytes = false;
   // Words of four bytes are read from buffers of Int32.
   const bool words =
       std::ranges::any_of(n.buffers, [](const loop::Buffer& b) { return b.dtype == DType::Int32; });
   auto look = [&](loop::Expr x) { bytes |= x->kind == loop::Kind::call && x->fn == loop::Fn::dot_bytes; };
   loop::each_statement(n.body, [&](const loop::Statement& s) {
-    tiles |= s.kind == loop::Statement::Kind::tiles;
+    if (s.product) (s.product->words == loop::TileWords::bytes ? byte_tiles : tiles) = true;
     if (words) loop::each_expression(s, [&](loop::Expr x) { loop::visit(x, look); });
   });
   std::string features = target_features();
   if (tiles && has_matrix_unit()) features += "+amx-tile+amx-bf16";
+  if (byte_tiles && has_byte_matrix_unit()) features += "+amx-tile+amx-int8";
   if (bytes && target().multiplies_bytes) features += "+avx512vnni";
   return features;
 }

@@ -13,6 +13,7 @@
 #include "facula/loop/lane_access.h"
 #include "facula/loop/monoid.h"
 #include "facula/loop/number.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::loop {
 namespace {
@@ -790,8 +791,20 @@ class NestRunner {
       return reinterpret_cast<const int32_t*>(address(buffer, DType::Int32, value(offset).i));
     };
     int64_t steps = value(s.values[2]).i;
+    char* to = address(s.buffer, s.product->dtype(), value(s.offset).i);
+    std::array<int32_t, kTileBlock * kTileBlock> sums;  // of 32 bits, whatever their dtype
     multiply_tiles(*s.product, from(s.product->left, s.values[0]), from(s.product->right, s.values[1]), steps,
-                   reinterpret_cast<float*>(address(s.buffer, DType::Float32, value(s.offset).i)));
+                   sums.data());
+    if (!s.body.empty()) {
+      int var = m_.source(Machine::Source::index, s.var);
+      for (int64_t i = 0; i < steps; ++i) {
+        offsets_.enter(var, i);
+        set_index(var, i);
+        block(s.body);
+      }
+      offsets_.leave(var);
+    }
+    std::memcpy(to, sums.data(), sizeof sums);
     touch_written(s.buffer);
   }
   void put(const Statement& s) {

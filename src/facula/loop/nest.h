@@ -22,11 +22,11 @@
 #include <vector>
 
 #include "facula/loop/expr.h"
-#include "facula/loop/tiles.h"
 
 namespace facula::loop {
 
 struct Statement;
+struct TileProduct;  // tiles.h
 using Block = std::vector<Statement>;
 
 enum class LoopKind : uint8_t { serial, vector, unrolled, threads };
@@ -123,7 +123,7 @@ struct Statement {
   int buffer = -1;                             // store, atomic; -1-a: array a; tiles
   int part = 0;                                // store: 1 real, 2 imaginary component of a complex buffer
   Expr offset;                                 // store, atomic, tiles
-  Block body;                                  // loop, condition
+  Block body;                                  // loop, condition, tiles
   Lanes lanes;                                 // loop, in a nest for lanes
   std::shared_ptr<const TileProduct> product;  // tiles
   std::vector<Access> accesses;                // in a loop over lanes

@@ -5,6 +5,7 @@
 #include "facula/loop/lexer.h"
 #include "facula/loop/nest.h"
 #include "facula/loop/print.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::loop {
 namespace {
@@ -390,6 +391,7 @@ class NestParser : ExpressionParser {
   void tiles(Statement& s) {
     s.kind = Statement::Kind::tiles;
     TileProduct p{};
+    if (accept_word("bytes")) p.words = TileWords::bytes;
     s.offset = place(s.buffer);
     take("=");
     s.values.push_back(place(p.left));
@@ -408,6 +410,11 @@ class NestParser : ExpressionParser {
         p.phases.back().push_back({left, small()});
       }
     } while (accept(","));
+    if (accept_word("with")) {
+      s.var = variable('i');
+      take("{");
+      s.body = block();
+    }
     s.product = std::make_shared<const TileProduct>(std::move(p));
   }
   Statement statement() {

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "facula/loop/nest.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::loop {
 namespace {
@@ -113,7 +114,8 @@ class NestPrinter {
   std::string tiles(const Statement& s) {
     auto& p = *s.product;
     auto place = [&](int buffer, Expr offset) { return std::to_string(buffer) + "[" + text(offset) + "]"; };
-    std::string t = "tiles " + place(s.buffer, s.offset);
+    std::string t = p.words == TileWords::bytes ? "tiles bytes " : "tiles ";
+    t += place(s.buffer, s.offset);
     t += " = " + place(p.left, s.values[0]);
     t += " * " + place(p.right, s.values[1]);
     t += " steps " + text(s.values[2]);
@@ -122,6 +124,7 @@ class NestPrinter {
       if (k) t += ",";
       for (auto& pair : p.phases[k]) t += " " + std::to_string(pair.left) + "*" + std::to_string(pair.right);
     }
+    if (!s.body.empty()) t += " with " + var(s.var) + " {";
     return t;
   }
   void statement(const Statement& s, const std::string& indent) {
@@ -174,7 +177,7 @@ class NestPrinter {
         });
         break;
     }
-    if (s.kind == Kind::loop || s.kind == Kind::condition) {
+    if (s.kind == Kind::loop || s.kind == Kind::condition || (s.kind == Kind::tiles && !s.body.empty())) {
       block(s.body, indent + "  ");
       out_ += indent + "}\n";
     }

@@ -35,18 +35,44 @@ extern "C" void facula_multiply_tile(float* out, int64_t stride, const int32_t* 
     }
 }
 
-void multiply_tiles(const TileProduct& p, const int32_t* left, const int32_t* right, int64_t steps,
-                    float* out) {
-  std::fill_n(out, kTileBlock * kTileBlock, 0.0f);
+extern "C" void facula_multiply_byte_tile(int32_t* out, int64_t stride, const int32_t* left,
+                                          const int32_t* right) {
+  for (int64_t r = 0; r < kTileRows; ++r)
+    for (int64_t c = 0; c < kTileColumns; ++c) {
+      auto sum = uint32_t(out[r * stride + c]);
+      for (int64_t w = 0; w < kTilePairs; ++w) {
+        auto x = uint32_t(left[r * kTilePairs + w]), y = uint32_t(right[w * kTileColumns + c]);
+        for (int k = 0; k < kWordBytes; ++k)
+          sum += uint32_t(int32_t(uint8_t(x >> 8 * k)) * int32_t(int8_t(y >> 8 * k)));
+      }
+      out[r * stride + c] = int32_t(sum);
+    }
+}
+
+namespace {
+
+template <class T, class Multiply>
+void multiply_each(const TileProduct& p, const int32_t* left, const int32_t* right, int64_t steps, T* out,
+                   Multiply multiply) {
+  std::fill_n(out, kTileBlock * kTileBlock, T(0));
   for (auto& phase : p.phases)
     for (int64_t s = 0; s < steps; ++s)
       each_tile(phase, [&](const TileProduct::Pair& pair, int i, int j) {
         auto tile = [&](const int32_t* panel, int part, int k) {
           return panel + (s * p.parts + part) * kPanelStep + k * kTileWords;
         };
-        facula_multiply_tile(out + (i * kTileRows * kTileBlock + j * kTileColumns), kTileBlock,
-                             tile(left, pair.left, i), tile(right, pair.right, j));
+        multiply(out + (i * kTileRows * kTileBlock + j * kTileColumns), kTileBlock, tile(left, pair.left, i),
+                 tile(right, pair.right, j));
       });
+}
+
+}  // namespace
+
+void multiply_tiles(const TileProduct& p, const int32_t* left, const int32_t* right, int64_t steps,
+                    void* out) {
+  if (p.words == TileWords::bytes)
+    multiply_each(p, left, right, steps, static_cast<int32_t*>(out), facula_multiply_byte_tile);
+  else multiply_each(p, left, right, steps, static_cast<float*>(out), facula_multiply_tile);
 }
 
 }  // namespace facula::loop

@@ -9,6 +9,7 @@
 #include "facula/loop/lane_access.h"
 #include "facula/loop/nest.h"
 #include "facula/loop/simplify.h"
+#include "facula/loop/tiles.h"
 
 namespace facula::loop {
 namespace {
@@ -374,14 +375,18 @@ class NestVerifier {
     auto& p = *s.product;
     internal_check(s.buffer >= 0 && p.left >= 0 && p.right >= 0)
         << where() << "a product of tiles takes no arrays";
-    internal_check(memory(s.buffer) == DType::Float32 && n_.buffers[size_t(s.buffer)].written)
-        << where() << "a product of tiles goes to float32 that is written";
+    internal_check(memory(s.buffer) == p.dtype() && n_.buffers[size_t(s.buffer)].written)
+        << where() << "a product of tiles goes to " << p.dtype() << " that is written";
     internal_check(memory(p.left) == DType::Int32 && memory(p.right) == DType::Int32)
-        << where() << "a product of tiles takes words of two bfloat16";
+        << where() << "a product of tiles takes words";
     for (auto& phase : p.phases)
       for (auto& pair : phase)
         internal_check(pair.left < p.parts && pair.right < p.parts && pair.left >= 0 && pair.right >= 0)
             << where() << "a product of tiles has " << p.parts << " parts";
+    if (s.body.empty()) return;
+    internal_check(indices_.insert(s.var).second) << where() << "i" << s.var << " runs twice";
+    nested(s.values[2], false, s.body);
+    indices_.erase(s.var);
   }
 
   const Nest& n_;

@@ -3,6 +3,9 @@
 // right one in strips [strip][word][lane] of as many columns as a vector has lanes. The sums of a tile of rows x vectors stay in
 // registers over all terms. Then `corrections` of the columns are added, for zero points and signs of the left operand, and the
 // sums are rounded to the dtype of the result as catalog/quantized.cpp says.
+//
+// By a matrix unit (loop/tiles.h) both operands are packed as panels instead, which are padded to whole steps; products of padding
+// are zero, because the right operand has zeros there.
 #pragma once
 #include <compare>
 
@@ -30,10 +33,13 @@ struct ByteVariant {
   DType result;       // UInt8, Int8, Float32, or Int32: the sums
   bool bias = false, relu = false;
   int lanes = 0;  // of a vector; 0: as many as this machine has
+  bool tiles = false;
+  int64_t width() const { return int64_t(vectors) * lanes; }  // of a tile
   auto operator<=>(const ByteVariant&) const = default;
 };
 // The tile for a number of rows.
 ByteVariant byte_variant(int64_t rows, int lanes);
+ByteVariant byte_tile_variant(int lanes);
 // The nest of one task.
 TaskNest byte_nest(const ByteVariant& v);
 

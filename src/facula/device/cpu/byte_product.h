@@ -38,7 +38,11 @@ struct ByteResult {
   bool relu;
   int32_t zero_point;
 };
-void byte_product(const ByteMatrix& left, const ByteWeight& right, const ByteResult& out);
-void byte_product(const ByteImages& left, const ByteWeight& right, const ByteResult& out);
+// The way to compute the sums; all ways give the same bits.
+enum class ByteWay : uint8_t { vectors, tiles };
+void byte_product(const ByteMatrix& left, const ByteWeight& right, const ByteResult& out, ByteWay way);
+void byte_product(const ByteImages& left, const ByteWeight& right, const ByteResult& out, ByteWay way);
+// Whether this processor has a matrix unit for bytes that does what loop/tiles.h says. The first call tries it.
+bool multiplies_byte_tiles();
 
 }  // namespace facula::device::cpu

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "facula/base/matrix_unit.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/compiler.h"
 #include "facula/device/cpu/byte_product.h"
@@ -136,17 +137,23 @@ Storage packed_weight(const Plan& plan, Key key, const Tensor& weight) {
 
 // ---- generated kernels
 
-// Whether generated kernels compute the problem: where FACULA_PRODUCTS wants them, or oneDNN's sums are not exact. All ways give the
-// same bits.
-bool is_generated(const Problem& p, int64_t zero_point) {
+// How generated kernels compute the problem. Null: they do not, because they cannot, FACULA_PRODUCTS wants another way, or oneDNN's sums
+// are exact: it multiplies bytes by the same units and is as fast or faster. All ways give the same bits.
+std::optional<ByteWay> generated_way(const Problem& p, int64_t zero_point) {
   const int64_t least = p.input_type == DType::Int8 ? -128 : 0;
   const bool representable = zero_point >= least && zero_point < least + 256;
-  if (p.grouped() || (p.convolution && !representable)) return false;
-  if (!settings().products.empty()) return settings().products == "generated";
-  return !sums_are_exact() && codegen::can_compile();
+  if (p.grouped() || (p.convolution && !representable)) return {};
+  const std::string& wish = settings().products;
+  // Without a unit its steps are called one by one; one that differs from them is not used.
+  if (wish == "tiles")
+    return has_byte_matrix_unit() && !multiplies_byte_tiles() ? ByteWay::vectors : ByteWay::tiles;
+  if (wish == "generated") return ByteWay::vectors;
+  if (wish.empty() && !sums_are_exact() && codegen::can_compile()) return ByteWay::vectors;
+  return {};
 }
 
-void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out) {
+void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out,
+              ByteWay way) {
   const bool epilogue = c.op().schema.index_of("multiplier") >= 0;
   auto number = [&](const char* name) { return epilogue ? int32_t(c.integer(name).concrete()) : 0; };
   Tensor multiplier = p.multiplied ? dense(c.tensor("multiplier")) : Tensor(),
@@ -162,14 +169,14 @@ void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor
   if (!p.convolution) {
     const int64_t k = p.input[1], m = p.output[1];
     const ByteWeight right{bytes, m, p.weight_by_columns ? k : 1, p.weight_by_columns ? 1 : m, 0, storage};
-    return byte_product(ByteMatrix{rows, p.input[0], k}, right, result);
+    return byte_product(ByteMatrix{rows, p.input[0], k}, right, result, way);
   }
   const int64_t taps = p.weight[2] * p.weight[3], channels = p.input[1];
   ByteImages images{rows,        p.input[0],  p.input[2],  p.input[3], channels, p.weight[2],
                     p.weight[3], p.output[2], p.output[3], {},         {},       {}};
   for (size_t k = 0; k < 2; ++k)
     images.stride[k] = p.stride[k], images.padding[k] = p.padding[k], images.dilation[k] = p.dilation[k] + 1;
-  byte_product(images, {bytes, p.output[1], channels * taps, taps, 1, storage}, result);
+  byte_product(images, {bytes, p.output[1], channels * taps, taps, 1, storage}, result, way);
 }
 
 // ---- oneDNN
@@ -177,8 +184,8 @@ void generate(const Problem& p, const Call& c, const Tensor& input, const Tensor
 // Computes the problem; returns false if oneDNN has no good implementation.
 bool compute(const Problem& p, const Call& c, const Tensor& input, const Tensor& weight, const Tensor& out) {
   const bool centred = c.op().schema.index_of("input_zero_point") >= 0;
-  if (is_generated(p, centred ? c.integer("input_zero_point").concrete() : 0)) {
-    generate(p, c, input, weight, out);
+  if (auto way = generated_way(p, centred ? c.integer("input_zero_point").concrete() : 0)) {
+    generate(p, c, input, weight, out, *way);
     return true;
   }
   if (!sums_are_exact()) return false;

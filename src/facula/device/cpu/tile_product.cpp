@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
 #include "facula/device/cpu/product_run.h"
+#include "facula/device/cpu/tile_check.h"
 #include "facula/device/cpu/tile_nest.h"
 #include "facula/schedule/flatten.h"
 #include "facula/tensor/tensor.h"
@@ -73,8 +73,6 @@ void pack(const GeneratedProduct& p, int parts, const Panels& r, int64_t first, 
   });
 }
 
-bool has_kernel(const loop::Nest& n) { return codegen::find_kernel(codegen::name_of(n), n.name); }
-
 // Multiplies tiles of numbers of many magnitudes by the unit and by the reference, and compares the bits.
 bool is_as_described() {
   using namespace loop;
@@ -90,22 +88,7 @@ bool is_as_described() {
   };
   for (auto* panel : {&left, &right})
     for (auto& word : *panel) word = int32_t(drawn().bits | uint32_t(drawn().bits) << 16);
-  auto product = std::make_shared<TileProduct>(TileProduct{0, 1, kParts, {{{0, 1}, {1, 0}}, {{0, 0}}}});
-  Statement s{Statement::Kind::tiles};
-  s.buffer = 2, s.offset = number(0), s.product = product;
-  s.values = {number(0), number(0), number(kSteps)};
-  Nest n;
-  n.name = "matrix_unit_check";
-  n.buffers = {{DType::Int32}, {DType::Int32}, {DType::Float32, true}};
-  n.task_var = 0, n.tasks = n.cost = number(1);
-  n.body.push_back(std::move(s));
-  if (!codegen::can_compile() && !has_kernel(n)) return false;
-  std::vector<float> out(kTileBlock * kTileBlock), expected(out.size());
-  void* buffers[] = {left.data(), right.data(), out.data()};
-  codegen::Status status;
-  codegen::kernel(n)->fn(buffers, nullptr, 0, 1, &status);
-  multiply_tiles(*product, left.data(), right.data(), kSteps, expected.data());
-  return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0;
+  return is_reference_product({0, 1, kParts, {{{0, 1}, {1, 0}}, {{0, 0}}}}, left, right, kSteps);
 }
 
 TileVariant variant_of(const GeneratedProduct& p, int parts, bool packs_right) {
