@@ -376,3 +376,21 @@ def test_an_out_of_another_dtype_is_treated_as_in_eager_mode():
     for _ in range(2):
         with pytest.raises(RuntimeError, match="dtype"):
             wrong(facula.tensor([1 + 2j]))
+
+
+def test_new_memory_has_the_format_that_was_asked_for():
+    def f(x):
+        last = facula.channels_last
+        one, like = facula.empty(2, 3, 4, 5, memory_format=last), facula.empty_like(x, memory_format=last)
+        plain = facula.empty_like(x.permute(0, 2, 3, 1), memory_format=facula.contiguous_format)
+        return one.fill_(1.0), like.copy_(x), plain.fill_(2.0)
+
+    x = facula.randn(2, 3, 4, 5)
+    run = facula.compile(f, fullgraph=True)
+    for _ in range(2):
+        assert [t.stride() for t in run(x)] == [t.stride() for t in f(x)]
+        assert run(x)[1].equal(x)
+    wrong = facula.compile(lambda: facula.empty(2, 3, memory_format=facula.channels_last))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="empty: channels_last requires a tensor of rank 4"):
+            wrong()

@@ -22,11 +22,11 @@ DType number_dtype(const Call& c, std::string_view arg) {
          : t == DType::Complex128 ? complex_of(default_dtype())
                                   : t;
 }
-// Memory without a value, unless a value is asked for.
 // A tensor made like another, in the order of memory_format= if one is given.
 Tensor in_format(const Call& c, const Tensor& made) {
   return c.has("memory_format") ? contiguous(made, c["memory_format"].format) : made;
 }
+// Memory without a value, unless a value is asked for.
 bool fills() { return fill_uninitialized.load(std::memory_order_relaxed); }
 Scalar value_of_unset(DType d) {
   return is_floating(d) || is_complex(d) ? Scalar(std::nan(""))
@@ -122,11 +122,10 @@ FACULA_FAMILY(create) {
       .procedure([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
-        if (Mode::current()) return full(size, value_in_traces(t), t);
-        return unset(size,
-                     strides_for(size, c.has("memory_format") ? c["memory_format"].format
-                                                              : MemoryFormat::contiguous),
-                     t);
+        Dims strides =
+            strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous);
+        if (Mode::current()) return in_format(c, full(size, value_in_traces(t), t));
+        return unset(size, strides, t);
       })
       .samples({"size=[2, 3]"});
   define(
@@ -165,8 +164,8 @@ FACULA_FAMILY(create) {
       .non_differentiable("the elements are whatever was in the memory")
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
-        if (Mode::current()) return full_like(self, value_in_traces(t), t);
         auto format = c.has("memory_format") ? c["memory_format"].format : MemoryFormat::preserve;
+        if (Mode::current()) return in_format(c, full_like(self, value_in_traces(t), t));
         Dims strides = format == MemoryFormat::preserve
                            ? dense_strides_like(self.sizes(), std::span(&self, 1))
                            : strides_for(self.sizes(), format);
