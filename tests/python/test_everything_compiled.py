@@ -52,7 +52,6 @@ SECONDS = {
     "optim_schedules": 20,
     "overrides": 33,
     "pool_gradients": 24,
-    "private_torch_names": 3,
     "products": 16,
     "profiler": 1,
     "program_dynamic": 11,

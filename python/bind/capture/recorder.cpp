@@ -499,7 +499,7 @@ void Recorder::null_root(Py_ssize_t slot) {
 
 void Recorder::attribute(PyObject* base, PyObject* name, PyObject* value, PyRef* number) {
   SourceId b = source_of(base);
-  if (b != kNoSource && !is_attribute_written(base, name))
+  if (b != kNoSource && !is_written(base, name))
     note({Source::Kind::attribute, b, PyRef::share(name)}, value, number);
 }
 void Recorder::append(PyObject* o, PyObject* value) {
@@ -556,7 +556,7 @@ void Recorder::cell(PyObject* cell, PyRef* number) {
 }
 void Recorder::absent(PyObject* o, PyObject* name) {
   SourceId b = source_of(o);
-  if (b != kNoSource && !is_attribute_written(o, name)) add(Guard::Kind::absent, b, name);
+  if (b != kNoSource && !is_written(o, name)) add(Guard::Kind::absent, b, name);
 }
 
 void Recorder::member(PyObject* o, PyObject* name, PyObject* value) {
@@ -820,38 +820,11 @@ bool Recorder::is_written(PyObject* o, PyObject* key) const {
   return !written_.empty() && (written_.count({o, key}) || written_.count({o, nullptr}));
 }
 
-namespace {
-
-// The dicts that hold the attributes of an object: its own, and those of the parameters, modules and buffers of a module. Borrowed.
-std::vector<PyObject*> dicts_of(PyObject* o) {
-  PyObject** at = _PyObject_GetDictPtr(o);
-  if (!at || !*at) return {};
-  std::vector<PyObject*> dicts = {*at};
-  for (PyObject* group : {names::_parameters, names::_modules, names::_buffers}) {
-    PyObject* members = is_module(o) ? PyDict_GetItemWithError(*at, group) : nullptr;
-    if (members && PyDict_Check(members)) dicts.push_back(members);
-  }
-  return dicts;
-}
-
-}  // namespace
-
-bool Recorder::is_attribute_written(PyObject* o, PyObject* name) const {
-  if (written_.empty()) return false;
-  auto dicts = dicts_of(o);
-  return is_written(o, name) || std::ranges::any_of(dicts, [&](PyObject* d) { return is_written(d, name); });
-}
-
 void Recorder::write(Write::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool by_key) {
   writes.push_back({kind, PyRef::share(target), PyRef::share(key), PyRef::share(value)});
   for (PyObject* o : {target, key, value})
     if (o) alive_.push_back(PyRef::share(o));
   written_.insert({target, by_key ? key : nullptr});
-  if (kind == Write::Kind::set_attribute || kind == Write::Kind::delete_attribute)
-    for (PyObject* dict : dicts_of(target)) {
-      alive_.push_back(PyRef::share(dict));
-      written_.insert({dict, by_key ? key : nullptr});
-    }
 }
 
 namespace {

@@ -144,8 +144,6 @@ class Recorder {
   // ---- writes
   // True if the location was written before, so that it no longer has the value from outside.
   bool is_written(PyObject* o, PyObject* key) const;
-  // The same for an attribute, which may have been written in a dict of the object.
-  bool is_attribute_written(PyObject* o, PyObject* name) const;
   // Before a write to a list, dict or set: its contents decide what it is afterwards.
   void before_write(PyObject* container) {
     contents(container);
