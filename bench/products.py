@@ -32,7 +32,9 @@ THREADS = 2
 BUSY = 0.5  # the load from which figures are marked
 MOST_ROUNDS = 4  # for each that is wanted, until the unit was free in so many
 LEAST_ROUNDS = 3
-HAS_UNIT = " amx_bf16" in Path("/proc/cpuinfo").read_text()
+# A process with a restricted instruction set uses no unit (base/matrix_unit.cpp); its tiles would be calls.
+RESTRICTED = "FACULA_CPU_CAPABILITY" in os.environ
+HAS_UNIT = not RESTRICTED and " amx_bf16" in Path("/proc/cpuinfo").read_text()
 # The settings of FACULA_PRODUCTS, by what the table calls them.
 WAYS = (
     {"chosen": "", "vectors": "generated"} | ({"tiles": "tiles"} if HAS_UNIT else {}) | {"library": "library"}

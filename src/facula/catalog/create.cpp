@@ -122,6 +122,7 @@ FACULA_FAMILY(create) {
       .procedure([](const Call& c) {
         Dims size = checked_size(c);
         DType t = c.maybe_dtype("dtype").value_or(default_dtype());
+        // A format of another rank is refused here, in programs too.
         Dims strides =
             strides_for(size, c.has("memory_format") ? c["memory_format"].format : MemoryFormat::contiguous);
         if (Mode::current()) return in_format(c, full(size, value_in_traces(t), t));

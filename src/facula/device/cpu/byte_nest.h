@@ -32,7 +32,7 @@ struct ByteVariant {
   int rows, vectors;  // of a tile
   DType result;       // UInt8, Int8, Float32, or Int32: the sums
   bool bias = false, relu = false;
-  int lanes = 0;  // of a vector; 0: as many as this machine has
+  int lanes = 0;  // of a vector, which is never 0 here: width() reads it
   bool tiles = false;
   int64_t width() const { return int64_t(vectors) * lanes; }  // of a tile
   auto operator<=>(const ByteVariant&) const = default;
